@@ -1,0 +1,1 @@
+//! The behaviour every adapter's tests run.

@@ -1,0 +1,29 @@
+//! The contract between a chat platform's adapter and the gateway: the values that cross it and the few traits each side
+//! implements.
+//!
+//! An adapter turns what its platform sends into [`Inbound`] values and gives them to [`Intake::accept`]; it renders a
+//! [`Reply`] into [`Part`]s and sends each with exactly one visible platform call. It knows nothing of the gateway, of
+//! other platforms, of models or of the database.
+
+pub mod address;
+pub mod channel;
+pub mod context;
+pub mod contract;
+pub mod http;
+pub mod ids;
+pub mod inbound;
+pub mod outbound;
+pub mod split;
+
+pub use address::{Address, ChannelId, Conversation, ConversationKind};
+pub use channel::{Capabilities, Channel, ChannelError, Format, LiveEdit, Rate, TextUnit};
+pub use context::{
+    Accepted, Batch, ChannelContext, ChannelKv, Clock, Cursor, IgnoredReason, Intake, IntakeError, KvError, LiveEvent,
+    Media, MediaError, Settled, SettledPart, Settlements,
+};
+pub use http::{HttpBody, HttpEndpoint, HttpRequest, HttpResponse};
+pub use ids::{InboxId, PartId, StepId, TurnId};
+pub use inbound::{
+    Attachment, AttachmentKind, Inbound, InboundKind, MediaRef, MediaSource, QueueMode, ReplyTo, Sender, Trust,
+};
+pub use outbound::{Level, Part, Receipt, Reconciled, Reply, ReplyKind, SendError, SendKey};
