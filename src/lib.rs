@@ -1,1 +1,9 @@
-//! placeholder
+//! crawfish: a self-hosted gateway between chat platforms and an agent.
+
+// Stations, in the order of a message's journey.
+pub mod model;
+pub mod tools;
+
+// What the stations stand on.
+pub mod clock;
+pub mod lang;

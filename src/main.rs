@@ -1,1 +1,3 @@
-fn main(){}
+//! The `crawfish` binary.
+
+fn main() {}

@@ -1,0 +1,114 @@
+//! Every line that a person reads, in English and in Chinese, in one catalogue.
+//!
+//! A line is a function: `lang::port_taken(lang, addr)`. Adding one is adding an entry below; the compiler checks that
+//! both languages use the arguments.
+
+use std::{fmt::Display, sync::OnceLock};
+
+use serde::{Deserialize, Serialize};
+
+/// The language of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lang {
+    /// English.
+    #[default]
+    En,
+    /// 简体中文。
+    Zh,
+}
+
+impl Lang {
+    /// The language of the process's locale: Chinese when `LC_ALL`, `LC_MESSAGES` or `LANG` (the first that is set) says so.
+    pub fn of_locale(get: impl Fn(&str) -> Option<String>) -> Self {
+        let locale =
+            ["LC_ALL", "LC_MESSAGES", "LANG"].iter().find_map(|name| get(name).filter(|value| !value.is_empty()));
+        match locale {
+            Some(locale) if locale.to_ascii_lowercase().starts_with("zh") => Self::Zh,
+            _ => Self::En,
+        }
+    }
+
+    /// The language a person writes: Chinese when the text has a Han character.
+    pub fn of_text(text: &str) -> Option<Self> {
+        let mut letters = text.chars().filter(|c| c.is_alphabetic()).peekable();
+        letters.peek()?;
+        Some(if letters.any(|c| matches!(c, '\u{4e00}'..='\u{9fff}')) { Self::Zh } else { Self::En })
+    }
+
+    /// The language of this process's own lines: set once at start from `[ui] lang`, else the locale's.
+    pub fn current() -> Self {
+        *CURRENT.get_or_init(|| Self::of_locale(|name| std::env::var(name).ok()))
+    }
+
+    /// Fixes [`Lang::current`]; the first call wins.
+    pub fn set_current(self) {
+        let _ = CURRENT.set(self);
+    }
+}
+
+static CURRENT: OnceLock<Lang> = OnceLock::new();
+
+macro_rules! catalogue {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident),*) { en: $en:literal, zh: $zh:literal $(,)? })*) => {
+        $(
+            $(#[$doc])*
+            #[doc = concat!("“", $en, "”")]
+            pub fn $name(lang: Lang $(, $arg: impl Display)*) -> String {
+                match lang {
+                    Lang::En => format!($en),
+                    Lang::Zh => format!($zh),
+                }
+            }
+        )*
+    };
+}
+
+// Chat: what the bot itself says.
+catalogue! {
+    turn_failed(why) {
+        en: "Sorry, I could not answer: {why}",
+        zh: "抱歉，这次没能回答：{why}",
+    }
+    stopped() {
+        en: "Stopped.",
+        zh: "已停止。",
+    }
+    nothing_to_stop() {
+        en: "Nothing is running.",
+        zh: "当前没有正在进行的任务。",
+    }
+    new_session() {
+        en: "New conversation. What came before is kept, but I no longer look at it.",
+        zh: "已开始新的对话。之前的内容仍有记录，但我不会再参考。",
+    }
+    queue_full() {
+        en: "I am still busy with your earlier messages. Your newest one was put together with the waiting ones.",
+        zh: "还在处理您之前的消息，最新的一条已与排队中的消息合并。",
+    }
+    dead_letter_apology() {
+        en: "Sorry, one of your messages could not be processed. The operator can find it with `crawfish dlq list`.",
+        zh: "抱歉，您的一条消息无法处理。管理员可用 `crawfish dlq list` 查看。",
+    }
+    resend_mark() {
+        en: "↻ (sent again: it was unclear whether the first copy arrived)",
+        zh: "↻（重发：无法确认上一条是否送达）",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_locale_and_the_text_pick_the_language() {
+        let env = |value: &'static str| move |name: &str| (name == "LANG").then(|| value.to_owned());
+        assert_eq!(Lang::of_locale(env("zh_CN.UTF-8")), Lang::Zh);
+        assert_eq!(Lang::of_locale(env("de_DE.UTF-8")), Lang::En);
+        assert_eq!(Lang::of_text("hello"), Some(Lang::En));
+        assert_eq!(Lang::of_text("看看 README"), Some(Lang::Zh));
+        assert_eq!(Lang::of_text("42 👍"), None);
+        assert_eq!(turn_failed(Lang::En, "x"), "Sorry, I could not answer: x");
+        assert_eq!(turn_failed(Lang::Zh, "x"), "抱歉，这次没能回答：x");
+    }
+}

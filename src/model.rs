@@ -1,0 +1,186 @@
+//! Station 8: the seam to a language model, one request in, one streamed response or one classified error out.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+/// A language model behind some wire format.
+#[async_trait]
+pub trait Model: Send + Sync + 'static {
+    /// The name it has in the configuration, e.g. `main`.
+    fn name(&self) -> &str;
+
+    /// Sends one request and waits for the whole response; `progress` sees the text as it comes.
+    /// Ends promptly with [`ModelError::Cancelled`] when `cancel` fires.
+    ///
+    /// # Errors
+    /// [`ModelError`], named by what the caller does next.
+    async fn complete(
+        &self,
+        request: &ModelRequest,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<ModelResponse, ModelError>;
+}
+
+/// Sees a response while it is being written.
+pub trait Progress: Send + Sync {
+    /// A piece of the answer's text.
+    fn text(&self, delta: &str);
+
+    /// What was shown so far is void: the call is made again (another try, another model).
+    fn reset(&self);
+
+    /// The provider is slow or refused once; a try goes on. One plain line.
+    fn waiting(&self, _why: &str) {}
+}
+
+/// Ignores progress.
+impl Progress for () {
+    fn text(&self, _delta: &str) {}
+    fn reset(&self) {}
+}
+
+/// One request: everything the model sees, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelRequest {
+    /// The system prompt.
+    pub system: String,
+    /// The conversation, strictly ordered: see [`crate::agent::turn`] for the order it guarantees.
+    pub messages: Vec<Message>,
+    /// The tools it may call; empty in the last round.
+    pub tools: Vec<ToolSpec>,
+    /// The most tokens of the answer, where the caller limits them.
+    pub max_tokens: Option<u32>,
+}
+
+/// One message of the conversation, free of any provider's wire format.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Message {
+    /// From the person (or the gateway on their behalf).
+    User {
+        /// The text.
+        text: String,
+    },
+    /// From the model.
+    Assistant {
+        /// What it said; empty when it only called tools.
+        text: String,
+        /// The calls it made.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        calls: Vec<ToolCall>,
+        /// What the provider wants back byte for byte (reasoning, signatures), as it came.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opaque: Option<Value>,
+    },
+    /// The result of one call.
+    Tool {
+        /// The call's id.
+        call_id: String,
+        /// The tool's name.
+        name: String,
+        /// The result as the model reads it.
+        text: String,
+    },
+}
+
+/// A call the model asks for, as it came: not yet repaired or checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// Our own id, unique in the session (`call_…`); never the provider's.
+    pub id: String,
+    /// The name as the model wrote it.
+    pub name: String,
+    /// The arguments as the model wrote them: JSON, or what it takes for JSON.
+    pub arguments: String,
+}
+
+/// What a tool looks like to the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// The name, `[a-z0-9_]{1,64}`.
+    pub name: String,
+    /// What it does and when to use it.
+    pub description: String,
+    /// JSON Schema (an object) of its arguments.
+    pub parameters: Value,
+}
+
+/// A whole response.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelResponse {
+    /// The text, raw: reasoning tags and tokens are the reply filter's business.
+    pub text: String,
+    /// The calls, ids made ours.
+    pub calls: Vec<ToolCall>,
+    /// Why it ended.
+    pub finish: Finish,
+    /// What the provider wants back byte for byte with this message.
+    pub opaque: Option<Value>,
+    /// What it cost.
+    pub usage: Usage,
+    /// The model that answered, as the provider names it.
+    pub model: String,
+    /// The provider's id of the request, for support.
+    pub request_id: Option<String>,
+}
+
+/// Why a response ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// It was done, or wants tools run.
+    #[default]
+    Stop,
+    /// The token limit cut it.
+    Length,
+    /// The provider's content filter cut it.
+    Filtered,
+    /// The stream ended in the middle; the text is what came.
+    Cut,
+}
+
+/// Tokens, as the provider counted them (or estimated when it did not: then `estimated`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Of the request.
+    pub input: u64,
+    /// Of the response.
+    pub output: u64,
+    /// Of the request, those read from the provider's cache.
+    pub cached: u64,
+    /// Counted by us.
+    #[serde(default)]
+    pub estimated: bool,
+}
+
+/// Why there is no response, named by what the caller does next. Texts are plain, bounded (500 characters) and free of
+/// secrets, addresses with keys, and HTML.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ModelError {
+    /// Ask the same model again after this long.
+    #[error("the provider asks to wait {0:?}")]
+    RetryAfter(Duration),
+    /// Ask again, here or at the next model.
+    #[error("{0}")]
+    Retry(String),
+    /// The request is too long for the model: shorten the history.
+    #[error("the request is too long: {0}")]
+    TooLong(String),
+    /// The provider refused the order of tool messages: rebuild the history once.
+    #[error("the provider refused the message order: {0}")]
+    Order(String),
+    /// The content was refused; the same text will be refused again.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// Wrong key, no money, unknown model: nothing will change by itself.
+    #[error("{0}")]
+    Fatal(String),
+    /// The caller cancelled.
+    #[error("cancelled")]
+    Cancelled,
+}

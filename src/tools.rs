@@ -1,0 +1,103 @@
+//! The tools a model may call: one seam, one list, one file a tool.
+//!
+//! A tool returns text, always bounded and never empty. What a tool is allowed to do is decided before it is called, by
+//! `policy`; a tool itself knows nothing of senders.
+
+use std::{path::PathBuf, sync::Arc};
+
+use async_trait::async_trait;
+use channel_api::{Clock, MediaRef};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+pub use crate::model::ToolSpec;
+
+/// One tool.
+#[async_trait]
+pub trait Tool: Send + Sync + 'static {
+    /// Name, description and JSON Schema.
+    fn spec(&self) -> ToolSpec;
+
+    /// What a second run would do.
+    fn effect(&self) -> Effect;
+
+    /// Runs it with arguments that satisfy the schema. Ends promptly when `ctx.cancel` fires.
+    ///
+    /// # Errors
+    /// [`ToolError`], named by what the turn does next.
+    async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError>;
+}
+
+/// What a second run of a call would do: decides what recovery may repeat. guarantees.md G4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Changes nothing: run again freely.
+    Read,
+    /// A second run leaves the same state.
+    Idempotent,
+    /// A second run would do it twice: never repeated by the machine.
+    Effect,
+}
+
+impl Effect {
+    /// The name in rows.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Idempotent => "idempotent",
+            Self::Effect => "effect",
+        }
+    }
+
+    /// The class of that name; what is unknown counts as the worst.
+    pub fn parse(name: &str) -> Self {
+        match name {
+            "read" => Self::Read,
+            "idempotent" => Self::Idempotent,
+            _ => Self::Effect,
+        }
+    }
+}
+
+/// What a call may use.
+#[derive(Clone)]
+pub struct ToolContext {
+    /// The folder that may be written.
+    pub workspace: PathBuf,
+    /// Folders that may be read besides it (skills).
+    pub readable: Vec<PathBuf>,
+    /// The most characters of a result (default 16,000).
+    pub output_chars: usize,
+    /// Fires when the turn is stopped.
+    pub cancel: CancellationToken,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What a call gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ToolOutput {
+    /// What the model reads; never empty.
+    pub text: String,
+    /// Files it made.
+    pub media: Vec<MediaRef>,
+}
+
+impl From<String> for ToolOutput {
+    fn from(text: String) -> Self {
+        Self { text, media: Vec::new() }
+    }
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolError {
+    /// The model can act on it: what was wrong and what to do, in one or two sentences.
+    #[error("{0}")]
+    TellModel(String),
+    /// The turn cannot go on.
+    #[error("{0}")]
+    Abort(String),
+}
