@@ -2,8 +2,11 @@
 
 // Stations, in the order of a message's journey.
 pub mod model;
+pub mod session;
 pub mod tools;
 
 // What the stations stand on.
 pub mod clock;
 pub mod lang;
+pub mod policy;
+pub mod store;

@@ -1,0 +1,904 @@
+//! What is durable: one small trait a station, each method one whole transaction, and the rows that cross them.
+//!
+//! Nothing here belongs to one database. `store/sqlite` implements it for one machine; the conformance suite
+//! (`store/conformance.rs`) says what every implementation must do. Times are epoch milliseconds and only for display,
+//! back-off and schedules; order comes from sequence numbers alone.
+
+use async_trait::async_trait;
+use channel_api::{
+    Address, ChannelId, Inbound, InboxId, Level, Part, PartId, QueueMode, Receipt, Reply, SendKey, Settled, StepId,
+    TurnId,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    model::{Message, Usage},
+    policy::Role,
+    session::SessionKey,
+    tools::Effect,
+};
+
+pub mod sqlite;
+
+/// Why the store did not do it, named by what the caller does next.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum StoreError {
+    /// The claim is no longer ours: drop everything, write nothing, tell nobody.
+    #[error("the claim was taken over")]
+    Fenced,
+    /// Not now (disk full, locked, connection gone): do not acknowledge, try again.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// The database is damaged: stop with exit code 65 and change nothing.
+    #[error("the database is damaged: {0}")]
+    Corrupt(String),
+    /// There is no such row.
+    #[error("not found")]
+    NotFound,
+}
+
+/// One start of one process: `bt_` and a ULID. Claims name it, so that a restart can tell its own from a dead one's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BootId(String);
+
+impl BootId {
+    /// A new one.
+    pub fn generate() -> Self {
+        Self(format!("bt_{}", ulid::Ulid::generate()))
+    }
+
+    /// As stored.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for BootId {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Stations 4 and 5: the inbox and the queue of sessions.
+
+/// The durable inbox and the queue over it.
+#[async_trait]
+pub trait InboxStore: Send + Sync + 'static {
+    /// Commit 1: stores new entries (and a channel's poll position) together; answers in the order of `entries`.
+    /// An entry whose (channel, platform id) is known is not stored again. An entry over its cap is refused or
+    /// collapsed as it asks. Commands are stored settled, their parts with them, and take effect on the session here.
+    async fn accept(&self, batch: NewBatch) -> Result<Vec<Stored>, StoreError>;
+
+    /// Takes up to `ask.max` sessions that have due entries and no lease, oldest turn first (round-robin between
+    /// sessions), each with the entries of its next turn:
+    /// * the entries of an interrupted turn, exactly those, with `resume` set, or else
+    /// * the head entry and, when its mode is `collect`, what follows it of the same sender, in mode `collect` and due,
+    ///   up to `ask.max_entries`; `steer` and `interrupt` entries are taken like `followup` ones; then entries stored as
+    ///   collapsed that directly follow.
+    ///
+    /// Attempts are counted here, before any work.
+    async fn claim(&self, ask: &ClaimAsk) -> Result<Vec<Claim>, StoreError>;
+
+    /// The earliest time at which a session that is not claimable now becomes so (debounce, back-off, parking).
+    async fn next_due(&self, now: i64) -> Result<Option<i64>, StoreError>;
+
+    /// Hands the session's waiting `steer` entries of this turn's sender to the running turn.
+    async fn absorb(&self, lease: &Lease, now: i64) -> Result<Vec<InboxEntry>, StoreError>;
+
+    /// Whether the running turn was told to stop: a stop word, or a newer entry in mode `interrupt`.
+    async fn stop_asked(&self, lease: &Lease) -> Result<bool, StoreError>;
+
+    /// Commit 2: transcript, last steps, parts and settled entries together; frees the session. When entries wait, the
+    /// session becomes due `debounce_ms` after the newest of them arrived (mode `collect`) or at once (other modes).
+    async fn finish(&self, finish: Finish) -> Result<Finished, StoreError>;
+
+    /// Gives entries back without an outcome: a drain (`failure` none, counts as nothing) or a retryable error. The fifth
+    /// retryable error makes a dead letter (`Released::Dead`), for which `apology` parts are stored.
+    async fn release(&self, release: Release) -> Result<Released, StoreError>;
+
+    /// Frees the worker but holds the lane: the same turn, with its entries, is claimable again at `until` or after
+    /// [`InboxStore::unpark`].
+    async fn park(&self, lease: &Lease, until: i64) -> Result<(), StoreError>;
+
+    /// Ends a parking early.
+    async fn unpark(&self, session: &SessionKey) -> Result<(), StoreError>;
+
+    /// What became of a message; `None` while it waits or runs, or if there is none.
+    async fn settled(&self, id: &InboxId) -> Result<Option<Settled>, StoreError>;
+
+    /// The id and channel of a stored message by its platform id.
+    async fn find(&self, channel: &ChannelId, platform_id: &str) -> Result<Option<InboxId>, StoreError>;
+
+    /// What waits in the whole gateway.
+    async fn load(&self) -> Result<Load, StoreError>;
+
+    /// Dead letters, newest first, after `after` (a row's sequence) if given.
+    async fn dead_letters(&self, after: Option<i64>, limit: u32) -> Result<Vec<DeadLetter>, StoreError>;
+
+    /// Puts a dead letter back into its session's queue, its counts reset, or settles it for good.
+    async fn resolve_dead(&self, id: &InboxId, how: DeadResolution, now: i64) -> Result<(), StoreError>;
+}
+
+/// Entries that are committed together.
+#[derive(Clone, Debug, Default)]
+pub struct NewBatch {
+    /// The entries, in order.
+    pub entries: Vec<NewEntry>,
+    /// A channel's poll position.
+    pub cursor: Option<(ChannelId, channel_api::Cursor)>,
+}
+
+/// A message that passed the gate.
+#[derive(Clone, Debug)]
+pub struct NewEntry {
+    /// Its id.
+    pub id: InboxId,
+    /// The session it belongs to.
+    pub session: SessionKey,
+    /// The agent of that session.
+    pub agent: String,
+    /// The sender's role.
+    pub role: Role,
+    /// The event.
+    pub inbound: Inbound,
+    /// The queue mode it is stored with when the session has none of its own.
+    pub mode: QueueMode,
+    /// `mode` holds whatever the session says (a synchronous caller).
+    pub mode_fixed: bool,
+    /// Not claimed before this time; 0 = at once.
+    pub not_before: i64,
+    /// The boot that holds a connection open for the answer.
+    pub hold: Option<BootId>,
+    /// When it was received.
+    pub received_at: i64,
+    /// The most waiting entries of the session.
+    pub cap: u32,
+    /// What to do over the cap.
+    pub over_cap: OverCap,
+    /// What it starts.
+    pub action: Action,
+}
+
+/// What an entry over its session's cap becomes.
+#[derive(Clone, Debug)]
+pub enum OverCap {
+    /// Not stored: [`Stored::Full`].
+    Refuse,
+    /// Stored as collapsed: it joins the turn of the entry before it; at ten times the cap it is refused all the same. The
+    /// parts (a visible notice) are stored with the first collapsed entry only.
+    Collapse(Vec<NewPart>),
+}
+
+/// What an entry starts.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// A turn.
+    Turn,
+    /// A command that is answered at intake and overtakes the queue.
+    Command {
+        /// Its answer.
+        parts: Vec<NewPart>,
+        /// What it does to the session.
+        change: SessionChange,
+    },
+}
+
+/// What a command does to its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionChange {
+    /// Nothing.
+    None,
+    /// Sets the session's queue mode; `None` goes back to the channel's.
+    Mode(Option<QueueMode>),
+    /// Stops the running turn and settles what waits (`silent` = `stopped`).
+    Stop,
+}
+
+/// What became of a [`NewEntry`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// Stored.
+    New {
+        /// Its sequence number: order within everything.
+        seq: i64,
+        /// It was collapsed into the entry before it.
+        collapsed: bool,
+        /// A turn of the session runs and this entry tells it to stop.
+        stops: bool,
+        /// A turn of the session runs and may absorb this entry.
+        steers: bool,
+        /// Lanes that got parts in this commit.
+        lanes: Vec<LaneKey>,
+    },
+    /// Known, with the same fingerprint (or none).
+    Duplicate(InboxId),
+    /// Known, with another fingerprint.
+    Conflict,
+    /// Over the cap; not stored.
+    Full,
+}
+
+/// What a claim asks for.
+#[derive(Clone, Debug)]
+pub struct ClaimAsk {
+    /// Who claims.
+    pub boot: BootId,
+    /// Now.
+    pub now: i64,
+    /// The most sessions.
+    pub max: u32,
+    /// The most entries of one turn.
+    pub max_entries: u32,
+    /// Ordinary sessions, or one suspect.
+    pub kind: ClaimKind,
+}
+
+/// Which sessions a claim takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimKind {
+    /// Those without suspects.
+    Ordinary,
+    /// One whose next turn is suspect. The caller runs nothing beside it; a crash while it runs counts against it.
+    Suspect,
+}
+
+/// The right to write the outcome of one turn. Every completion is fenced by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The session.
+    pub session: SessionKey,
+    /// Raised by every claim and every takeover.
+    pub epoch: i64,
+    /// Who holds it.
+    pub boot: BootId,
+    /// The turn.
+    pub turn: TurnId,
+}
+
+/// A claimed session: one turn's work.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The right to finish it.
+    pub lease: Lease,
+    /// The session's agent.
+    pub agent: String,
+    /// The session's generation: raised by `/new`; history is read within it.
+    pub generation: i64,
+    /// The entries, oldest first; never empty.
+    pub entries: Vec<InboxEntry>,
+    /// Steps of the interrupted turn, in order; `None` for a new turn.
+    pub resume: Option<Vec<StepRecord>>,
+    /// It runs alone because it ran when the process died.
+    pub suspect: bool,
+    /// The rows the claim wrote for watchers.
+    pub events: Vec<EventRow>,
+}
+
+/// A stored message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InboxEntry {
+    /// Order.
+    pub seq: i64,
+    /// Its id.
+    pub id: InboxId,
+    /// The sender's role.
+    pub role: Role,
+    /// The event.
+    pub inbound: Inbound,
+    /// Its queue mode.
+    pub mode: QueueMode,
+    /// When it was received.
+    pub received_at: i64,
+    /// Retryable failures so far.
+    pub attempts: u32,
+    /// It was over the cap.
+    pub collapsed: bool,
+}
+
+/// Commit 2.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    /// The right.
+    pub lease: Lease,
+    /// All entries of the turn, absorbed ones too, oldest first. The newest is answered, the others are merged into it.
+    pub entries: Vec<InboxId>,
+    /// How it ended.
+    pub outcome: TurnOutcome,
+    /// What the conversation gains, in order.
+    pub transcript: Vec<Message>,
+    /// Steps not recorded yet.
+    pub steps: Vec<StepRecord>,
+    /// What is sent.
+    pub parts: Vec<NewPart>,
+    /// Opens a new generation after the transcript (`/new`).
+    pub new_generation: bool,
+    /// What the turn cost.
+    pub usage: Usage,
+    /// Findings for the trace (a claim without a step, a repaired argument), one line each.
+    pub notes: Vec<String>,
+    /// Now.
+    pub now: i64,
+    /// The debounce of mode `collect`.
+    pub debounce_ms: i64,
+    /// Set the first part of each lane that has no other open part to `sending` at once (the caller sends it).
+    pub claim_parts: bool,
+}
+
+/// How a turn ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TurnOutcome {
+    /// With an answer.
+    Replied,
+    /// With silence: the reason's name.
+    Silent(String),
+    /// It failed: one plain line. The parts hold the notice.
+    Failed(String),
+    /// It was stopped by a person or a newer message.
+    Stopped,
+}
+
+/// What [`InboxStore::finish`] did.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Lanes with pending parts to wake.
+    pub lanes: Vec<LaneKey>,
+    /// Parts that are already `sending`, ours to send now.
+    pub sending: Vec<OutboxPart>,
+    /// Parts held for a waiting caller.
+    pub held: bool,
+    /// Entries wait in this session.
+    pub more: bool,
+    /// The rows written for watchers.
+    pub events: Vec<EventRow>,
+}
+
+/// Gives a claim back.
+#[derive(Clone, Debug)]
+pub struct Release {
+    /// The right.
+    pub lease: Lease,
+    /// The entries.
+    pub entries: Vec<InboxId>,
+    /// The retryable failure; `None` for a drain.
+    pub failure: Option<String>,
+    /// Not claimed again before.
+    pub not_before: i64,
+    /// Stored when this makes a dead letter.
+    pub apology: Vec<NewPart>,
+    /// Now.
+    pub now: i64,
+}
+
+/// What became of a [`Release`].
+#[derive(Clone, Debug)]
+pub enum Released {
+    /// It waits again.
+    Queued,
+    /// It is a dead letter; lanes that got the apology.
+    Dead {
+        /// Lanes to wake.
+        lanes: Vec<LaneKey>,
+        /// The rows written for watchers.
+        events: Vec<EventRow>,
+    },
+}
+
+/// What waits in the whole gateway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Entries that wait or run.
+    pub queued: u64,
+    /// Their payload in bytes.
+    pub bytes: u64,
+}
+
+/// A message that could not be processed.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeadLetter {
+    /// Order.
+    pub seq: i64,
+    /// Its id.
+    pub id: InboxId,
+    /// The session.
+    pub session: SessionKey,
+    /// The event.
+    pub inbound: Inbound,
+    /// Why.
+    pub error: String,
+    /// Retryable failures.
+    pub attempts: u32,
+    /// Crashes while it ran alone.
+    pub crashes: u32,
+    /// When it was received.
+    pub received_at: i64,
+}
+
+/// What a person decides about a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeadResolution {
+    /// Queue it again.
+    Retry,
+    /// Let it go.
+    Drop,
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Station 9: the journal of a turn.
+
+/// The journal of turns.
+#[async_trait]
+pub trait TurnStore: Send + Sync + 'static {
+    /// Records steps (inserts, or replaces by id), fenced by the lease. Returns the rows written for watchers:
+    /// `tool_start` for a started tool step, `tool_end` for a finished one. A finished step clears the suspicion against
+    /// the turn's entries. Durable when it returns if `durable`; else it survives a killed process but perhaps not a
+    /// power cut.
+    async fn record(&self, lease: &Lease, steps: Vec<StepRecord>, durable: bool) -> Result<Vec<EventRow>, StoreError>;
+
+    /// The last messages of a session's generation, oldest first: at most `max_messages` and `max_bytes` of JSON, never
+    /// beginning between a call and its results (cut forward to a user message).
+    async fn history(
+        &self,
+        session: &SessionKey,
+        generation: i64,
+        max_messages: u32,
+        max_bytes: u64,
+    ) -> Result<Vec<Message>, StoreError>;
+
+    /// A turn with its steps and parts, for the trace.
+    async fn trace(&self, turn: &TurnId) -> Result<Option<TurnTrace>, StoreError>;
+
+    /// The turns that answered a message, or the last turns of a session, newest first.
+    async fn turns(&self, of: TurnsOf, limit: u32) -> Result<Vec<TurnRow>, StoreError>;
+}
+
+/// Whose turns.
+#[derive(Clone, Debug)]
+pub enum TurnsOf {
+    /// Those of one message.
+    Entry(InboxId),
+    /// Those of one session.
+    Session(SessionKey),
+    /// All.
+    All,
+}
+
+/// One model or tool call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// Its id.
+    pub id: StepId,
+    /// Order within the turn, from 0.
+    pub n: u32,
+    /// The round (model call) it belongs to, from 1.
+    pub round: u32,
+    /// Which try of the same call this is, from 1.
+    pub attempt: u32,
+    /// Model or tool.
+    pub kind: StepKind,
+    /// For tools: our call id.
+    pub call_id: Option<String>,
+    /// The model's or tool's name.
+    pub name: String,
+    /// For tools: what a second run would do.
+    pub effect: Option<Effect>,
+    /// How far it came.
+    pub state: StepState,
+    /// For tools: the arguments as run (JSON). For the model: what was asked in short (counts, section hashes).
+    pub args: Value,
+    /// For tools: the result as the model reads it (a string). For the model: the whole response (text, calls, opaque).
+    pub result: Value,
+    /// When it began.
+    pub started_at: i64,
+    /// How long it took, in milliseconds.
+    pub ms: i64,
+    /// For the model: tokens.
+    pub usage: Usage,
+}
+
+/// What a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKind {
+    /// A model call.
+    Llm,
+    /// A tool call.
+    Tool,
+}
+
+/// How far a step came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepState {
+    /// Committed before it runs.
+    Started,
+    /// It ended with a result.
+    Finished,
+    /// It ended with an error the model read.
+    Failed,
+    /// It began in a process that died; its outcome is unknown and it was not repeated.
+    Interrupted,
+}
+
+/// A turn, for people.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TurnRow {
+    /// Its id.
+    pub id: TurnId,
+    /// The session.
+    pub session: SessionKey,
+    /// `running`, `replied`, `silent`, `failed`, `stopped`.
+    pub state: String,
+    /// The silence's reason or the failure's line.
+    pub reason: Option<String>,
+    /// The message it answered.
+    pub entry: Option<InboxId>,
+    /// When the oldest of its messages was received.
+    pub received_at: i64,
+    /// When it began.
+    pub started_at: i64,
+    /// When it ended.
+    pub ended_at: Option<i64>,
+    /// What it cost.
+    pub usage: Usage,
+    /// Findings.
+    pub notes: Vec<String>,
+}
+
+/// Everything about a turn.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TurnTrace {
+    /// The turn.
+    pub turn: TurnRow,
+    /// The messages it answered: id and text.
+    pub entries: Vec<(InboxId, String)>,
+    /// Its steps, in order.
+    pub steps: Vec<StepRecord>,
+    /// What was sent.
+    pub parts: Vec<PartRow>,
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Stations 12 and 13: the outbox.
+
+/// One target of one channel: `(channel, lane)`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LaneKey {
+    /// The channel.
+    pub channel: ChannelId,
+    /// Its lane.
+    pub lane: String,
+}
+
+/// A part to be stored.
+#[derive(Clone, Debug)]
+pub struct NewPart {
+    /// Its id and its idempotency key.
+    pub id: PartId,
+    /// The message it answers; `None` for what nobody asked for.
+    pub entry: Option<InboxId>,
+    /// The platform id of that message.
+    pub in_reply_to: Option<String>,
+    /// Where it goes.
+    pub to: Address,
+    /// From 1 within its reply.
+    pub seq: u32,
+    /// The last of its reply.
+    pub last: bool,
+    /// The rendered part.
+    pub part: Part,
+    /// The reply it was rendered from, kept with the first part, for rendering again plainer.
+    pub reply: Option<Reply>,
+    /// How it was rendered.
+    pub level: Level,
+    /// When it was made.
+    pub created_at: i64,
+    /// Not sent after this time.
+    pub expires_at: i64,
+}
+
+/// A part that is ours to send or to look into.
+#[derive(Clone, Debug)]
+pub struct OutboxPart {
+    /// Its id.
+    pub id: PartId,
+    /// Raised by every claim of the part; completions are fenced by it.
+    pub epoch: i64,
+    /// Where it goes.
+    pub to: Address,
+    /// What identifies the send.
+    pub key: SendKey,
+    /// The rendered part.
+    pub part: Part,
+    /// How it was rendered.
+    pub level: Level,
+    /// Tries before this one.
+    pub attempts: u32,
+    /// When its first try began.
+    pub first_try_at: Option<i64>,
+    /// Not sent after this time.
+    pub expires_at: i64,
+}
+
+/// The outbox.
+#[async_trait]
+pub trait OutboxStore: Send + Sync + 'static {
+    /// Every lane that has open parts (pending, uncertain), with the time its first one is due.
+    async fn open_lanes(&self) -> Result<Vec<(LaneKey, i64)>, StoreError>;
+
+    /// The first open part of a lane and what to do with it. A due pending part becomes `sending`, durably, before this
+    /// returns; parts past their time become `expired` on the way.
+    async fn next_part(&self, lane: &LaneKey, boot: &BootId, now: i64) -> Result<NextPart, StoreError>;
+
+    /// Writes what became of a part that is ours, fenced by its epoch.
+    async fn settle_part(&self, id: &PartId, epoch: i64, what: PartOutcome, now: i64) -> Result<(), StoreError>;
+
+    /// Replaces a refused part and the unsent ones after it by plainer ones (same reply), keeping place and order.
+    async fn replace_parts(&self, id: &PartId, epoch: i64, parts: Vec<NewPart>, now: i64) -> Result<(), StoreError>;
+
+    /// The reply that a part was rendered from.
+    async fn reply_of(&self, id: &PartId) -> Result<Option<Reply>, StoreError>;
+
+    /// Marks held parts as sent: their caller has them. Parts that are no longer held are left alone.
+    async fn handed_over(&self, entry: &InboxId, parts: &[PartId], now: i64) -> Result<(), StoreError>;
+
+    /// Nobody waits for this message any more: its held parts become pending, later ones are not held. Returns lanes to
+    /// wake.
+    async fn release_hold(&self, entry: &InboxId, now: i64) -> Result<Vec<LaneKey>, StoreError>;
+
+    /// Parts in trouble or in work, for people: newest first.
+    async fn parts(&self, filter: PartFilter, limit: u32) -> Result<Vec<PartRow>, StoreError>;
+}
+
+/// What is next in a lane.
+#[derive(Clone, Debug)]
+pub enum NextPart {
+    /// Ours to send now.
+    Send(Box<OutboxPart>),
+    /// A send was cut off; ours to find out what became of it.
+    Uncertain(Box<OutboxPart>),
+    /// Nothing before this time.
+    Wait(i64),
+    /// The first part is held for a waiting caller or in the hands of another sender.
+    Blocked,
+    /// Nothing open.
+    Empty,
+}
+
+/// What became of a part.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PartOutcome {
+    /// It arrived.
+    Sent(Receipt),
+    /// It was not sent; again at this time, counted as a try.
+    Retry {
+        /// When.
+        not_before: i64,
+        /// Why.
+        error: String,
+        /// The next send is a marked resend.
+        resend: bool,
+    },
+    /// Cut off; to be looked into.
+    Uncertain(String),
+    /// It may or may not have arrived, and nothing more will be done.
+    Unknown(String),
+    /// Refused for good.
+    Failed(String),
+    /// Its time passed.
+    Expired,
+}
+
+/// Which parts.
+#[derive(Clone, Debug, Default)]
+pub struct PartFilter {
+    /// Of this message.
+    pub entry: Option<InboxId>,
+    /// In this state.
+    pub state: Option<String>,
+}
+
+/// A part, for people.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PartRow {
+    /// Its id.
+    pub id: PartId,
+    /// The channel.
+    pub channel: ChannelId,
+    /// The lane.
+    pub lane: String,
+    /// `pending held sending uncertain sent unknown failed expired`.
+    pub state: String,
+    /// The text as a person reads it.
+    pub text: String,
+    /// Tries.
+    pub attempts: u32,
+    /// The last error.
+    pub error: Option<String>,
+    /// The platform's id.
+    pub receipt: Option<String>,
+    /// When it was made.
+    pub created_at: i64,
+    /// When it was settled.
+    pub settled_at: Option<i64>,
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Sessions, for people and for commands.
+
+/// Sessions and what was said in them.
+#[async_trait]
+pub trait SessionStore: Send + Sync + 'static {
+    /// One session.
+    async fn session(&self, key: &SessionKey) -> Result<Option<SessionRow>, StoreError>;
+
+    /// Sessions, last active first; `after` is the previous page's last `updated_at` and key.
+    async fn sessions(&self, after: Option<(i64, SessionKey)>, limit: u32) -> Result<Vec<SessionRow>, StoreError>;
+
+    /// What was said, oldest first, all generations; `after` is a sequence number.
+    async fn messages(&self, key: &SessionKey, after: i64, limit: u32) -> Result<Vec<MessageRow>, StoreError>;
+
+    /// Messages that contain `text` (any case), newest first.
+    async fn search(&self, text: &str, limit: u32) -> Result<Vec<MessageRow>, StoreError>;
+
+    /// Opens a new generation, as `/new` does.
+    async fn reset(&self, key: &SessionKey, now: i64) -> Result<(), StoreError>;
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionRow {
+    /// Its key.
+    pub key: SessionKey,
+    /// Its agent.
+    pub agent: String,
+    /// Its own queue mode, if set.
+    pub mode: Option<QueueMode>,
+    /// Entries that wait.
+    pub pending: u32,
+    /// A turn runs.
+    pub running: bool,
+    /// Parked until.
+    pub parked_until: Option<i64>,
+    /// The generation.
+    pub generation: i64,
+    /// Messages stored.
+    pub messages: u64,
+    /// Tokens of all turns.
+    pub usage: Usage,
+    /// When it began.
+    pub created_at: i64,
+    /// When something last happened.
+    pub updated_at: i64,
+}
+
+/// A stored message of a conversation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MessageRow {
+    /// Order.
+    pub seq: i64,
+    /// The session.
+    pub session: SessionKey,
+    /// The generation.
+    pub generation: i64,
+    /// The turn.
+    pub turn: TurnId,
+    /// The message.
+    pub message: Message,
+    /// When.
+    pub created_at: i64,
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Channels' own map, events for watchers, upkeep.
+
+/// The channels' own small maps.
+#[async_trait]
+pub trait ChannelStore: Send + Sync + 'static {
+    /// A value.
+    async fn kv_get(&self, channel: &ChannelId, key: &str) -> Result<Option<String>, StoreError>;
+
+    /// Stores a value.
+    async fn kv_set(&self, channel: &ChannelId, key: &str, value: &str) -> Result<(), StoreError>;
+}
+
+/// Events, as `/sse` shows them.
+#[async_trait]
+pub trait EventStore: Send + Sync + 'static {
+    /// Events after a sequence number, oldest first.
+    async fn events(&self, after: i64, filter: EventFilter, limit: u32) -> Result<Vec<EventRow>, StoreError>;
+
+    /// The newest sequence number; 0 when there is none.
+    async fn last_event(&self) -> Result<i64, StoreError>;
+}
+
+/// Which events.
+#[derive(Clone, Debug, Default)]
+pub struct EventFilter {
+    /// Of this task.
+    pub task: Option<InboxId>,
+    /// Of this session.
+    pub session: Option<SessionKey>,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventRow {
+    /// Order; the SSE id.
+    pub seq: i64,
+    /// The message.
+    pub task: InboxId,
+    /// Its session.
+    pub session: SessionKey,
+    /// `turn_started tool_start tool_end task_complete task_failed`.
+    pub kind: String,
+    /// The rest of the event's JSON object (without `type`, `taskId`, `session`).
+    pub data: Value,
+    /// When.
+    pub at: i64,
+}
+
+/// Opening, recovery and upkeep.
+#[async_trait]
+pub trait Upkeep: Send + Sync + 'static {
+    /// Voids all claims of other boots in one transaction: their running entries wait again as suspects (those that ran
+    /// alone are counted; the third time makes a dead letter), a `sending` part becomes `uncertain`, a held part
+    /// pending, and every counter is set right.
+    async fn recover(&self, boot: &BootId, now: i64) -> Result<Recovered, StoreError>;
+
+    /// Deletes at most 500 rows of what is past its time; true when there may be more.
+    async fn prune(&self, now: i64, keep: &Retention) -> Result<bool, StoreError>;
+
+    /// A full look at the database's health: `Corrupt` when it is damaged.
+    async fn check(&self) -> Result<(), StoreError>;
+
+    /// Writes and reads back one row: true only when commits work.
+    async fn probe(&self, now: i64) -> Result<(), StoreError>;
+
+    /// Moves what is in the log into the database file, off the writer's path where there is one.
+    async fn checkpoint(&self) -> Result<(), StoreError>;
+
+    /// Closes it after everything queued was committed.
+    async fn close(&self);
+}
+
+/// What a start found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Entries that were running.
+    pub entries: u64,
+    /// Of them, now dead letters.
+    pub dead: u64,
+    /// Parts that were being sent.
+    pub uncertain: u64,
+}
+
+/// How long things are kept, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Dedupe keys of settled entries (never below 72 h).
+    pub keys_ms: i64,
+    /// Bodies of steps.
+    pub step_bodies_ms: i64,
+    /// Events.
+    pub events_ms: i64,
+    /// Settled parts.
+    pub parts_ms: i64,
+    /// Dead letters.
+    pub dead_ms: i64,
+}
+
+impl Default for Retention {
+    /// Keys 7 days, step bodies 14 days (design.md §4), events 3 days, parts 14 days, dead letters 14 days.
+    fn default() -> Self {
+        const DAY: i64 = 24 * 60 * 60 * 1000;
+        Self { keys_ms: 7 * DAY, step_bodies_ms: 14 * DAY, events_ms: 3 * DAY, parts_ms: 14 * DAY, dead_ms: 14 * DAY }
+    }
+}
+
+/// All of them, for the wiring alone.
+pub trait Store: InboxStore + TurnStore + OutboxStore + SessionStore + ChannelStore + EventStore + Upkeep {}
+
+impl<T> Store for T where T: InboxStore + TurnStore + OutboxStore + SessionStore + ChannelStore + EventStore + Upkeep {}
