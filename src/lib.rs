@@ -1,12 +1,16 @@
 //! crawfish: a self-hosted gateway between chat platforms and an agent.
 
 // Stations, in the order of a message's journey.
+pub mod agent;
+pub mod inbox;
+pub mod intake;
 pub mod model;
 pub mod session;
 pub mod tools;
 
 // What the stations stand on.
 pub mod clock;
+pub mod journal;
 pub mod lang;
 pub mod policy;
 pub mod store;

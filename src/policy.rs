@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn rights_grow_with_the_role() {
-        use {Effect::*, Role::*, Verdict::*};
+        use {Role::*, Verdict::*};
         let table = [
             (Stranger, [Deny, Deny, Deny]),
             (Member, [Allow, Deny, Deny]),
@@ -73,7 +73,11 @@ mod tests {
             (Owner, [Allow, Allow, Allow]),
         ];
         for (role, verdicts) in table {
-            assert_eq!([Read, Idempotent, Effect].map(|effect| may_call(role, effect)), verdicts, "{role:?}");
+            assert_eq!(
+                [Effect::Read, Effect::Idempotent, Effect::Effect].map(|effect| may_call(role, effect)),
+                verdicts,
+                "{role:?}"
+            );
             assert_eq!(Role::parse(role.as_str()), role);
         }
         assert_eq!(Role::parse("root"), Stranger);

@@ -1,0 +1,3 @@
+//! Station 4, the way in: gate, route, commands, and commit 1.
+
+pub mod access;
