@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{inbox::QueueConfig, lang::Lang};
 
+pub mod prompt;
+
 /// `[agent]`: the agent `main`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]

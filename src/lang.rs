@@ -96,6 +96,26 @@ catalogue! {
     }
 }
 
+// The workspace: why a file was not read.
+catalogue! {
+    file_leaves_workspace() {
+        en: "a link that leaves the workspace",
+        zh: "链接指向工作区之外",
+    }
+    file_not_regular() {
+        en: "not an ordinary file",
+        zh: "不是普通文件",
+    }
+    file_too_large(mb) {
+        en: "larger than {mb} MB",
+        zh: "超过 {mb} MB",
+    }
+    file_not_text() {
+        en: "not text",
+        zh: "不是文本",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,4 +13,6 @@ pub mod clock;
 pub mod journal;
 pub mod lang;
 pub mod policy;
+pub mod skills;
 pub mod store;
+pub mod workspace;

@@ -1,0 +1,233 @@
+//! The words of a user message: what was said, and after it what the gateway knows about this moment.
+//!
+//! Everything that changes with each turn (time, sender, quote, backlog, notes) stands here, is stored as sent and
+//! replayed byte for byte. What people wrote can neither close our blocks nor look like a model's control tokens.
+
+use std::sync::LazyLock;
+
+use jiff::{Timestamp, ZonedDateTime};
+use regex::Regex;
+use unicode_normalization::UnicodeNormalization;
+
+use super::one_line;
+use crate::policy::Role;
+
+/// The most characters kept of one message, one quote, one backlog line and the backlog. security.md row 37.
+const TEXT_CHARS: usize = 16_000;
+const QUOTE_CHARS: usize = 1_000;
+const HEARD_CHARS: usize = 500;
+const BACKLOG_CHARS: usize = 8_000;
+/// The most characters of a nickname.
+const NAME_CHARS: usize = 64;
+/// A message older than this when its turn starts has its own time shown.
+const LATE_MS: i64 = 60_000;
+
+/// What one user message is made of.
+#[derive(Clone, Debug)]
+pub struct UserText<'a> {
+    /// The messages this turn answers, oldest first.
+    pub entries: &'a [Said<'a>],
+    /// When the turn starts, in the owner's zone.
+    pub now: &'a ZonedDateTime,
+    /// The group's title or id; `None` in a direct chat.
+    pub group: Option<&'a str>,
+    /// One line each from the gateway itself (what was merged, dropped or is waiting).
+    pub notes: &'a [String],
+    /// What others said in the group since the last reply, oldest first.
+    pub backlog: &'a [Heard<'a>],
+}
+
+/// One message that is to be answered.
+#[derive(Clone, Debug)]
+pub struct Said<'a> {
+    /// Its platform id, for `[[reply_to:<id>]]`.
+    pub message_id: Option<&'a str>,
+    /// Who said it.
+    pub sender: Who<'a>,
+    /// The words; may be empty when there are attachments.
+    pub text: &'a str,
+    /// The words are not the sender's own (forwarded, by way of another bot).
+    pub relayed: bool,
+    /// One line an attachment, e.g. `image cat.png (84 KB)`.
+    pub attachments: &'a [String],
+    /// The message it answers.
+    pub quote: Option<Quote<'a>>,
+    /// When it was sent, in epoch milliseconds.
+    pub sent_at: Option<i64>,
+}
+
+/// A sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Who<'a> {
+    /// The platform's immutable id.
+    pub id: &'a str,
+    /// The name they gave themselves: input.
+    pub name: Option<&'a str>,
+    /// Their role.
+    pub role: Role,
+}
+
+/// The message that another one answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Quote<'a> {
+    /// Who wrote it: an id or a name.
+    pub from: Option<&'a str>,
+    /// Its words.
+    pub text: &'a str,
+}
+
+/// A message of the group that is context only.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard<'a> {
+    /// Who said it.
+    pub name: &'a str,
+    /// The words.
+    pub text: &'a str,
+}
+
+/// The text of a user message: the words first, then one `<message_context>` block. Pure and never empty.
+pub fn user_text(input: &UserText<'_>) -> String {
+    let mut out = String::new();
+    let one_sender = input.entries.windows(2).all(|pair| pair[0].sender.id == pair[1].sender.id);
+    for entry in input.entries {
+        let text = kept(&defuse(entry.text.trim()), TEXT_CHARS);
+        if text.is_empty() {
+            continue;
+        }
+        if !one_sender {
+            out.push_str(&format!("{}: ", shown_name(&entry.sender)));
+        }
+        match entry.relayed {
+            true => out.push_str(&format!("<untrusted kind=\"forwarded\">\n{text}\n</untrusted>")),
+            false => out.push_str(&text),
+        }
+        out.push_str("\n\n");
+    }
+    out.push_str("<message_context>\n");
+    out.push_str(&format!("time: {} {}\n", input.now.strftime("%a %Y-%m-%d %H:%M %:z"), zone_name(input.now)));
+    if let Some(group) = input.group {
+        out.push_str(&format!("group: \"{}\"\n", nickname(group)));
+    }
+    let many = input.entries.len() > 1;
+    let mut last_sender = None;
+    for (n, entry) in input.entries.iter().enumerate() {
+        if many {
+            out.push_str(&format!("message {} of {}:\n", n + 1, input.entries.len()));
+        }
+        if last_sender != Some(entry.sender.id) {
+            last_sender = Some(entry.sender.id);
+            let Who { id, name, role } = entry.sender;
+            out.push_str(&format!("from: id {}, {}", plain(id, 128), role.as_str()));
+            if let Some(name) = name.map(nickname).filter(|name| !name.is_empty()) {
+                out.push_str(&format!(", \"{name}\""));
+            }
+            out.push('\n');
+        }
+        if let Some(id) = entry.message_id {
+            out.push_str(&format!("message id: {}\n", plain(id, 128)));
+        }
+        let late = entry.sent_at.filter(|at| input.now.timestamp().as_millisecond().saturating_sub(*at) > LATE_MS);
+        if let Some(at) = late.and_then(|at| Timestamp::from_millisecond(at).ok()) {
+            let at = at.to_zoned_datetime(input.now.time_zone().clone());
+            out.push_str(&format!("sent: {}\n", at.strftime("%a %Y-%m-%d %H:%M %:z")));
+        }
+        for attachment in entry.attachments.iter().take(20) {
+            out.push_str(&format!("attachment: {}\n", plain(attachment, 300)));
+        }
+        if let Some(quote) = &entry.quote {
+            let from = quote.from.map(|from| format!(" from=\"{}\"", nickname(from))).unwrap_or_default();
+            let text = kept(&defuse(quote.text.trim()), QUOTE_CHARS);
+            out.push_str(&format!("<untrusted kind=\"quote\"{from}>\n{text}\n</untrusted>\n"));
+        }
+    }
+    for note in input.notes {
+        out.push_str(&format!("note: {}\n", plain(note, 500)));
+    }
+    let backlog = backlog(input.backlog);
+    if !backlog.is_empty() {
+        out.push_str(&format!("<untrusted kind=\"backlog\">\n{backlog}</untrusted>\n"));
+    }
+    out.push_str("</message_context>");
+    out
+}
+
+/// The newest lines of the backlog that fit, oldest first.
+fn backlog(heard: &[Heard<'_>]) -> String {
+    let mut lines = Vec::new();
+    let mut chars = 0;
+    for one in heard.iter().rev() {
+        let line = format!("{}: {}\n", nickname(one.name), plain(one.text, HEARD_CHARS));
+        chars += line.chars().count();
+        if chars > BACKLOG_CHARS {
+            lines.push(format!("[{} earlier messages left out]\n", heard.len() - lines.len()));
+            break;
+        }
+        lines.push(line);
+    }
+    lines.reverse();
+    lines.concat()
+}
+
+fn shown_name(who: &Who<'_>) -> String {
+    who.name.map(nickname).filter(|name| !name.is_empty()).unwrap_or_else(|| plain(who.id, 64))
+}
+
+fn zone_name(now: &ZonedDateTime) -> String {
+    now.time_zone().iana_name().unwrap_or_default().to_owned()
+}
+
+/// One harmless line of somebody else's words.
+fn plain(text: &str, chars: usize) -> String {
+    defuse(&one_line(text, chars))
+}
+
+/// The first `chars` characters, with a mark when more was said.
+fn kept(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        Some((byte, _)) => format!("{}\n[… cut: {chars} of {} characters …]", &text[..byte], text.chars().count()),
+        None => text.to_owned(),
+    }
+}
+
+/// A name people gave themselves: one line, NFC, at most 64 characters, without quotes and brackets that could end ours.
+pub fn nickname(name: &str) -> String {
+    let name: String = name.chars().take(1_000).nfc().collect();
+    let name: String = one_line(&name, NAME_CHARS)
+        .chars()
+        .map(|c| match c {
+            '<' => '‹',
+            '>' => '›',
+            '"' => '\'',
+            c => c,
+        })
+        .collect();
+    defuse(&name)
+}
+
+/// Whether a character shows nothing and can hide or turn text: controls (but line break and tab), direction marks,
+/// zero-width characters other than the joiners emoji and scripts need, and the invisible tag letters.
+pub(super) fn is_hidden(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t'))
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Text in which nothing can pass for a model's control token or for one of our blocks: a space is put after the
+/// bracket. Controls and invisible characters go. Doing it twice changes nothing more.
+pub fn defuse(text: &str) -> String {
+    // `<|im_start|>`, `<｜begin▁of▁sentence｜>`, Llama's and Mistral's brackets, Gemma's turns, and our own tags.
+    static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
+        let pattern = r"(?i)(<)([|｜][^|｜<>\n]{1,64}[|｜]>|<SYS>>|</SYS>>|/?s>|/?(?:start|end)_of_turn>|[be]os>|/?message_context|/?untrusted)|(\[)(/?INST\]|/?SYSTEM_PROMPT\]|/?TOOL_(?:CALLS|RESULTS)\]|/?AVAILABLE_TOOLS\])";
+        Regex::new(pattern).expect("the pattern is a constant and tested")
+    });
+    let visible: String = if text.contains(is_hidden) {
+        text.replace("\r\n", "\n").replace('\r', "\n").chars().filter(|c| !is_hidden(*c)).collect()
+    } else {
+        text.to_owned()
+    };
+    match TOKENS.is_match(&visible) {
+        true => TOKENS.replace_all(&visible, "${1}${3} ${2}${4}").into_owned(),
+        false => visible,
+    }
+}
