@@ -13,6 +13,38 @@ use tokio_util::sync::CancellationToken;
 
 pub use crate::model::ToolSpec;
 
+// What a call passes on its way in.
+pub mod arguments;
+
+// The tools.
+mod edit;
+mod find;
+mod grep;
+mod ls;
+mod read;
+mod write;
+
+// What they stand on.
+mod broker;
+mod decode;
+pub mod truncate;
+mod walk;
+
+#[cfg(test)]
+mod fixture;
+
+/// Every tool that comes with the gateway: the one list.
+pub fn builtin() -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(edit::EditFile),
+        Arc::new(find::FindFiles),
+        Arc::new(grep::GrepFiles),
+        Arc::new(ls::ListFolder),
+        Arc::new(read::ReadFile),
+        Arc::new(write::WriteFile),
+    ]
+}
+
 /// One tool.
 #[async_trait]
 pub trait Tool: Send + Sync + 'static {
