@@ -1,10 +1,17 @@
-//! Station 5, the queue of sessions: its settings and the wake-up between intake and workers.
+//! Station 5, the queue of sessions: its settings, the wake-up between intake and workers, and the way to reach a turn
+//! that runs.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use channel_api::QueueMode;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::session::SessionKey;
 
 /// `[agent.queue]`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -39,5 +46,84 @@ impl WakeUp {
     /// Waits for a wake-up. Cancel-safe.
     pub async fn woken(&self) {
         self.0.notified().await;
+    }
+}
+
+/// The turns that run in this process, so that a stop word or a steering message reaches them at once. The truth is in
+/// the rows: after a restart the claim finds there what was said here.
+#[derive(Clone, Debug, Default)]
+pub struct Running(Arc<Mutex<HashMap<SessionKey, Handle>>>);
+
+/// A way to reach one running turn.
+#[derive(Clone, Debug, Default)]
+pub struct Handle {
+    /// Cancelled when the turn is to stop.
+    pub stop: CancellationToken,
+    /// Told when entries wait to be absorbed.
+    pub steer: Arc<Notify>,
+    /// Asked for before the turn registered: looked at once, then cleared.
+    early: bool,
+}
+
+impl Running {
+    /// Registers a claimed turn. A stop that came between the claim and this call is already in the handle.
+    pub fn begin(&self, session: &SessionKey) -> Handle {
+        let mut turns = self.lock();
+        match turns.get_mut(session) {
+            Some(handle) if handle.early => {
+                handle.early = false;
+                handle.clone()
+            }
+            _ => {
+                let handle = Handle::default();
+                turns.insert(session.clone(), handle.clone());
+                handle
+            }
+        }
+    }
+
+    /// The turn has ended.
+    pub fn end(&self, session: &SessionKey) {
+        self.lock().remove(session);
+    }
+
+    /// The store said that a turn of this session runs and is to stop.
+    pub fn stop(&self, session: &SessionKey) {
+        self.reach(session).stop.cancel();
+    }
+
+    /// The store said that a turn of this session runs and may absorb an entry.
+    pub fn steer(&self, session: &SessionKey) {
+        self.reach(session).steer.notify_one();
+    }
+
+    /// Stops every turn.
+    pub fn stop_all(&self) {
+        for handle in self.lock().values() {
+            handle.stop.cancel();
+        }
+    }
+
+    fn reach(&self, session: &SessionKey) -> Handle {
+        self.lock().entry(session.clone()).or_insert_with(|| Handle { early: true, ..Handle::default() }).clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Handle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_between_claim_and_start_is_not_lost() {
+        let running = Running::default();
+        let session = SessionKey::from("agent:main:main".to_owned());
+        running.stop(&session);
+        assert!(running.begin(&session).stop.is_cancelled());
+        running.end(&session);
+        assert!(!running.begin(&session).stop.is_cancelled());
     }
 }

@@ -1,3 +1,348 @@
-//! Station 4, the way in: gate, route, commands, and commit 1.
+//! Station 4, the way in: every event passes the gate, is routed to its session and committed before anyone may
+//! acknowledge it. Commands that need no turn are answered here and overtake the queue.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use channel_api::{
+    Accepted, Batch, Clock, IgnoredReason, Inbound, InboxId, Intake as IntakeSeam, IntakeError, Level, QueueMode,
+    Reply, ReplyKind, Settled, SettledPart,
+};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use self::{access::Admission, command::Command};
+use crate::{
+    channels::{Channels, Entry},
+    inbox::{QueueConfig, Running, WakeUp},
+    journal::Journal,
+    lang::{self, Lang},
+    outbox::{self, Answers, LaneWakeUp},
+    policy::Role,
+    session::SessionKey,
+    store::{
+        Action, BootId, InboxStore, NewBatch, NewEntry, NewPart, OverCap, SessionChange, SessionStore, StoreError,
+        Stored,
+    },
+};
 
 pub mod access;
+pub mod command;
+
+/// `[limits]`: what keeps one sender, one session or one bad day from using up the gateway.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// The most messages of one sender in a minute; owners are exempt. Off unless set.
+    pub per_sender_per_min: Option<u32>,
+    /// The most messages that wait in the whole gateway; above it nothing is accepted.
+    pub max_queued: u64,
+    /// The most MiB of waiting messages.
+    pub max_queued_mib: u64,
+    /// A turn ends when no step of it finished for this many seconds.
+    pub turn_idle_s: u64,
+    /// A turn ends after this many seconds of running time.
+    pub turn_max_s: u64,
+    /// How long, in seconds, running turns may go on after the first stop signal.
+    pub drain_s: u64,
+}
+
+impl Default for LimitsConfig {
+    /// guarantees.md G7 (10,000 rows, 64 MiB) and G8 (6 s); design.md §5 (10 and 60 minutes).
+    fn default() -> Self {
+        Self {
+            per_sender_per_min: None,
+            max_queued: 10_000,
+            max_queued_mib: 64,
+            turn_idle_s: 600,
+            turn_max_s: 3600,
+            drain_s: 6,
+        }
+    }
+}
+
+/// The way in.
+pub struct Intake {
+    /// Where messages are stored.
+    pub inbox: Arc<dyn InboxStore>,
+    /// For `/status`.
+    pub sessions: Arc<dyn SessionStore>,
+    /// Whose gates and renderers are used.
+    pub channels: Channels,
+    /// Queue settings.
+    pub queue: QueueConfig,
+    /// Limits.
+    pub limits: LimitsConfig,
+    /// This process.
+    pub boot: BootId,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Wakes workers.
+    pub work: WakeUp,
+    /// Wakes delivery.
+    pub lanes: LaneWakeUp,
+    /// Reaches running turns.
+    pub running: Running,
+    /// Tells watchers.
+    pub journal: Journal,
+    /// Cancelled when the gateway stops: nothing more is accepted.
+    pub stopping: CancellationToken,
+    /// Who wrote how often.
+    pub senders: SenderRates,
+}
+
+/// What the gate and the router made of one event.
+enum Routed {
+    Store(Box<NewEntry>),
+    Answer(Accepted),
+}
+
+#[async_trait]
+impl IntakeSeam for Intake {
+    async fn accept(&self, batch: Batch) -> Result<Vec<Accepted>, IntakeError> {
+        if self.stopping.is_cancelled() {
+            return Err(IntakeError::Busy(Duration::from_secs(5)));
+        }
+        let load = self.inbox.load().await.map_err(unavailable)?;
+        if load.queued >= self.limits.max_queued || load.bytes >= self.limits.max_queued_mib << 20 {
+            warn!(queued = load.queued, bytes = load.bytes, "the gateway is full, nothing more is accepted for now");
+            return Err(IntakeError::Busy(Duration::from_secs(5)));
+        }
+        let mut answers = Vec::with_capacity(batch.events.len());
+        let mut entries = Vec::new();
+        let mut cursor_channel = None;
+        for event in batch.events {
+            cursor_channel.get_or_insert_with(|| event.channel.clone());
+            match self.route(event).await? {
+                Routed::Store(entry) => {
+                    answers.push(None);
+                    entries.push(*entry);
+                }
+                Routed::Answer(answer) => answers.push(Some(answer)),
+            }
+        }
+        let cursor = batch.cursor.zip(cursor_channel).map(|(cursor, channel)| (channel, cursor));
+        if entries.is_empty() && cursor.is_none() {
+            return Ok(answers.into_iter().flatten().collect());
+        }
+        let kept: Vec<Kept> = entries.iter().map(Kept::of).collect();
+        let stored = self.inbox.accept(NewBatch { entries, cursor }).await.map_err(unavailable)?;
+        let mut stored = stored.into_iter().zip(kept).map(|(stored, kept)| self.answer(stored, kept));
+        Ok(answers.into_iter().filter_map(|answer| answer.or_else(|| stored.next())).collect())
+    }
+}
+
+impl Intake {
+    /// Gate, session, mode, command: everything before the commit.
+    async fn route(&self, event: Inbound) -> Result<Routed, IntakeError> {
+        let Some(entry) = self.channels.get(&event.channel) else {
+            return Ok(Routed::Answer(Accepted::Ignored(IgnoredReason::Disabled)));
+        };
+        let role = match entry.gate.admit(&event, false, false) {
+            Admission::Admit(role) => role,
+            Admission::Pair => return Ok(ignored(&event, IgnoredReason::SenderNotAllowed)),
+            Admission::Context => return Ok(ignored(&event, IgnoredReason::NotAddressed)),
+            Admission::Ignore(why) => return Ok(ignored(&event, why)),
+        };
+        let now = self.clock.now_ms();
+        if let (Some(limit), true) = (self.limits.per_sender_per_min, role < Role::Owner)
+            && let Some(wait) = self.senders.take(&event, limit, self.clock.monotonic())
+        {
+            return Ok(Routed::Answer(Accepted::Full(wait)));
+        }
+        let session = entry.session(&event.conversation);
+        let command = Command::parse(&event.text);
+        let lang = |named: Option<Lang>| named.or_else(|| Lang::of_text(&event.text)).unwrap_or_else(Lang::current);
+        let id = InboxId::generate();
+        let mut queue = event.queue;
+        let action = match command {
+            Some((Command::New, _)) => {
+                // A row of the queue: it takes effect between the turns before and after it.
+                queue = Some(QueueMode::Followup);
+                Action::Turn
+            }
+            Some((command, named)) => {
+                let (text, change) = self.obey(&command, entry, &event, role, &session, lang(named)).await?;
+                let reply = Reply { kind: ReplyKind::Notice, ..Reply::message(text) };
+                Action::Command { parts: notice(entry, &reply, &event, &id, now), change }
+            }
+            None => Action::Turn,
+        };
+        let over_cap = if entry.channel.capabilities().refuse_over_cap {
+            OverCap::Refuse
+        } else {
+            let reply = Reply { kind: ReplyKind::Notice, ..Reply::message(lang::queue_full(lang(None))) };
+            OverCap::Collapse(notice(entry, &reply, &event, &id, now))
+        };
+        let more = event.more_expected.map_or(0, |wait| now + wait.as_millis() as i64);
+        Ok(Routed::Store(Box::new(NewEntry {
+            id,
+            agent: entry.agent(&event.conversation).to_owned(),
+            role,
+            mode: queue.unwrap_or_else(|| entry.mode(self.queue.mode)),
+            mode_fixed: queue.is_some(),
+            not_before: more,
+            hold: event.hold.then(|| self.boot.clone()),
+            received_at: now,
+            cap: self.queue.cap,
+            over_cap,
+            action,
+            session,
+            inbound: event,
+        })))
+    }
+
+    /// The answer to a command and what it does to the session.
+    async fn obey(
+        &self,
+        command: &Command,
+        entry: &Entry,
+        event: &Inbound,
+        role: Role,
+        session: &SessionKey,
+        lang: Lang,
+    ) -> Result<(String, SessionChange), IntakeError> {
+        let row = || async { self.sessions.session(session).await.map_err(unavailable) };
+        Ok(match command {
+            Command::Help | Command::New => (lang::help(lang), SessionChange::None),
+            Command::WhoAmI => {
+                let text = lang::whoami(lang, &event.channel, &event.sender.id, role.as_str());
+                (text, SessionChange::None)
+            }
+            Command::Status => {
+                let row = row().await?;
+                let mode = row.as_ref().and_then(|row| row.mode).unwrap_or_else(|| entry.mode(self.queue.mode));
+                let running = row.as_ref().is_some_and(|row| row.running);
+                let yes_no = if running { lang::yes(lang) } else { lang::no(lang) };
+                let waiting = row.map_or(0, |row| row.pending);
+                let text = lang::status(lang, env!("CARGO_PKG_VERSION"), session, yes_no, waiting, mode.as_str());
+                (text, SessionChange::None)
+            }
+            Command::Stop => {
+                let busy = row().await?.is_some_and(|row| row.running || row.pending > 0);
+                let text = if busy { lang::stopped(lang) } else { lang::nothing_to_stop(lang) };
+                (text, SessionChange::Stop)
+            }
+            Command::Queue(None) => {
+                let mode = row().await?.and_then(|row| row.mode).unwrap_or_else(|| entry.mode(self.queue.mode));
+                (lang::queue_mode_is(lang, mode.as_str()), SessionChange::None)
+            }
+            Command::Queue(Some(mode)) => {
+                let named = mode.unwrap_or_else(|| entry.mode(self.queue.mode));
+                (lang::queue_mode_set(lang, named.as_str()), SessionChange::Mode(*mode))
+            }
+            Command::BadQueueMode(name) => (lang::queue_mode_unknown(lang, name), SessionChange::None),
+        })
+    }
+
+    /// Wakes whoever goes on after the commit, and answers the adapter.
+    fn answer(&self, stored: Stored, kept: Kept) -> Accepted {
+        match stored {
+            Stored::New { stops, steers, lanes, collapsed, .. } => {
+                if stops {
+                    self.running.stop(&kept.session);
+                }
+                if steers {
+                    self.running.steer(&kept.session);
+                }
+                if !lanes.is_empty() {
+                    self.lanes.wake(lanes);
+                }
+                match kept.answered {
+                    Some(settled) => self.journal.settled(&kept.id, &settled),
+                    None => self.work.wake(),
+                }
+                debug!(entry = %kept.id, session = %kept.session, collapsed, "accepted");
+                Accepted::New(kept.id)
+            }
+            Stored::Duplicate(id) => {
+                debug!(entry = %id, "delivered again, already stored");
+                Accepted::Duplicate(id)
+            }
+            Stored::Conflict => Accepted::Conflict,
+            Stored::Full => {
+                info!(session = %kept.session, "the session's queue is full, the message was refused");
+                Accepted::Full(Duration::from_secs(10))
+            }
+        }
+    }
+}
+
+/// What is needed after the commit.
+struct Kept {
+    id: InboxId,
+    session: SessionKey,
+    answered: Option<Settled>,
+}
+
+impl Kept {
+    fn of(entry: &NewEntry) -> Self {
+        let answered = match &entry.action {
+            Action::Turn => None,
+            Action::Command { parts, .. } => Some(Settled { parts: settled_parts(parts), ..Settled::default() }),
+        };
+        Self { id: entry.id.clone(), session: entry.session.clone(), answered }
+    }
+}
+
+/// Parts as those see them who wait in place.
+pub fn settled_parts(parts: &[NewPart]) -> Vec<SettledPart> {
+    parts
+        .iter()
+        .map(|part| SettledPart {
+            id: part.id.clone(),
+            seq: part.seq,
+            last: part.last,
+            part: part.part.clone(),
+            created_at: part.created_at,
+        })
+        .collect()
+}
+
+fn notice(entry: &Entry, reply: &Reply, event: &Inbound, id: &InboxId, now: i64) -> Vec<NewPart> {
+    let answers = Answers { entry: id, platform_id: &event.platform_id };
+    outbox::rows(entry.channel.as_ref(), reply, Level::Rich, &event.address, Some(answers), now)
+}
+
+fn ignored(event: &Inbound, why: IgnoredReason) -> Routed {
+    debug!(channel = %event.channel, sender = %event.sender.id, why = why.as_str(), "not accepted");
+    Routed::Answer(Accepted::Ignored(why))
+}
+
+fn unavailable(error: StoreError) -> IntakeError {
+    warn!(%error, "a message could not be stored; its platform will deliver it again");
+    IntakeError::Unavailable(error.to_string())
+}
+
+/// Token buckets of senders, in memory: a restart forgives.
+#[derive(Debug, Default)]
+pub struct SenderRates(Mutex<HashMap<String, (f64, Duration)>>);
+
+impl SenderRates {
+    /// The most senders remembered; the map is emptied of full buckets when it grows past this.
+    const MOST: usize = 10_000;
+
+    /// Takes one message of this sender from a bucket of `limit` a minute, or says how long to wait.
+    fn take(&self, event: &Inbound, limit: u32, now: Duration) -> Option<Duration> {
+        let limit = f64::from(limit.max(1));
+        let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.len() >= Self::MOST {
+            buckets.retain(|_, (tokens, at)| *tokens + (now - *at).as_secs_f64() * limit / 60.0 < limit);
+        }
+        let key = format!("{}\n{}", event.channel, event.sender.id);
+        let (tokens, at) = buckets.entry(key).or_insert((limit, now));
+        *tokens = (*tokens + (now.saturating_sub(*at)).as_secs_f64() * limit / 60.0).min(limit);
+        *at = now;
+        if *tokens >= 1.0 {
+            *tokens -= 1.0;
+            None
+        } else {
+            Some(Duration::from_secs_f64(((1.0 - *tokens) * 60.0 / limit).max(1.0)))
+        }
+    }
+}

@@ -3,9 +3,14 @@
 //! Rows with a sequence number are durable and come from the store after their commit; text deltas have none and are
 //! never stored.
 
-use channel_api::InboxId;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use channel_api::{InboxId, LiveEvent, Settled};
 use serde_json::Value;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, mpsc};
 
 use crate::{session::SessionKey, store::EventRow};
 
@@ -34,16 +39,19 @@ impl From<EventRow> for LiveRow {
 /// the store.
 #[derive(Clone, Debug)]
 pub struct Journal {
-    sender: broadcast::Sender<LiveRow>,
+    rows: broadcast::Sender<LiveRow>,
+    waiters: Arc<Mutex<HashMap<InboxId, Vec<mpsc::Sender<LiveEvent>>>>>,
 }
 
 impl Journal {
     /// Room for this many events a watcher may lag behind.
     const LAG: usize = 4096;
+    /// Room for this many events of one message; a slow waiter loses deltas, never the end.
+    const WAITER_LAG: usize = 64;
 
     /// A journal nobody watches yet.
     pub fn new() -> Self {
-        Self { sender: broadcast::Sender::new(Self::LAG) }
+        Self { rows: broadcast::Sender::new(Self::LAG), waiters: Arc::default() }
     }
 
     /// Tells watchers of rows that were committed.
@@ -56,22 +64,78 @@ impl Journal {
     /// Tells watchers of something that is not stored.
     pub fn live(&self, row: LiveRow) {
         // An error only says that nobody watches.
-        let _ = self.sender.send(row);
+        let _ = self.rows.send(row);
     }
 
-    /// Whether anyone watches: spares the making of deltas.
-    pub fn watched(&self) -> bool {
-        self.sender.receiver_count() > 0
+    /// Whether anyone would see a delta of this message: spares the making of it.
+    pub fn watched(&self, task: &InboxId) -> bool {
+        self.rows.receiver_count() > 0 || self.waiting().contains_key(task)
     }
 
     /// Everything from now on.
     pub fn watch(&self) -> broadcast::Receiver<LiveRow> {
-        self.sender.subscribe()
+        self.rows.subscribe()
+    }
+
+    /// One message from now on, until it is settled.
+    pub fn wait_for(&self, task: &InboxId) -> mpsc::Receiver<LiveEvent> {
+        // One place beyond the lag is kept for the end.
+        let (sender, receiver) = mpsc::channel(Self::WAITER_LAG + 1);
+        self.waiting().entry(task.clone()).or_default().push(sender);
+        receiver
+    }
+
+    /// Tells those who wait for one message.
+    pub fn tell(&self, task: &InboxId, event: LiveEvent) {
+        let mut waiting = self.waiting();
+        if let Some(senders) = waiting.get_mut(task) {
+            senders.retain(|sender| !sender.is_closed());
+            for sender in senders.iter().filter(|sender| sender.capacity() > 1) {
+                let _ = sender.try_send(event.clone());
+            }
+            if senders.is_empty() {
+                waiting.remove(task);
+            }
+        }
+    }
+
+    /// The message has ended: tells those who wait, once.
+    pub fn settled(&self, task: &InboxId, settled: &Settled) {
+        for sender in self.waiting().remove(task).unwrap_or_default() {
+            // The place kept for it is free: nothing else is sent below a capacity of two.
+            let _ = sender.try_send(LiveEvent::Settled(settled.clone()));
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<InboxId, Vec<mpsc::Sender<LiveEvent>>>> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Default for Journal {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_arrives_even_when_the_waiter_is_slow() {
+        let journal = Journal::new();
+        let task = InboxId::generate();
+        let mut waiter = journal.wait_for(&task);
+        for n in 0..1000 {
+            journal.tell(&task, LiveEvent::Text(n.to_string()));
+        }
+        journal.settled(&task, &Settled::default());
+        let mut last = None;
+        while let Ok(event) = waiter.try_recv() {
+            last = Some(event);
+        }
+        assert_eq!(last, Some(LiveEvent::Settled(Settled::default())));
+        assert!(!journal.watched(&task));
     }
 }

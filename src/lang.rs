@@ -116,6 +116,36 @@ catalogue! {
     }
 }
 
+// Chat: the answers to commands.
+catalogue! {
+    help() {
+        en: "I answer what you write. Commands:\n/help – this text\n/status – what is going on\n/whoami – your id and role\n/new – a new conversation\n/stop (or “stop”) – stop what I am doing\n/queue collect|followup|steer|interrupt|default – what happens to messages while I work",
+        zh: "直接发消息即可。可用命令：\n/帮助 – 显示本说明\n/状态 – 查看当前情况\n/我是谁 – 查看您的 ID 和角色\n/新对话 – 开始新的对话\n/停止（或“停止”）– 停止当前任务\n/队列 合并|逐条|插入|打断|默认 – 设置忙碌时新消息的处理方式",
+    }
+    status(version, session, running, waiting, mode) {
+        en: "crawfish {version}\nSession: {session}\nRunning now: {running}\nWaiting messages: {waiting}\nQueue mode: {mode}",
+        zh: "小龙虾 {version}\n会话：{session}\n正在处理：{running}\n排队消息：{waiting}\n队列模式：{mode}",
+    }
+    yes() { en: "yes", zh: "是" }
+    no() { en: "no", zh: "否" }
+    whoami(channel, id, role) {
+        en: "Channel: {channel}\nYour id: {id}\nYour role: {role}",
+        zh: "渠道：{channel}\n您的 ID：{id}\n您的角色：{role}",
+    }
+    queue_mode_is(mode) {
+        en: "Queue mode: {mode}. Change it with /queue collect, followup, steer, interrupt or default.",
+        zh: "队列模式：{mode}。可用 /队列 合并、逐条、插入、打断 或 默认 来更改。",
+    }
+    queue_mode_set(mode) {
+        en: "Queue mode is now {mode}.",
+        zh: "队列模式已设为 {mode}。",
+    }
+    queue_mode_unknown(name) {
+        en: "There is no queue mode “{name}”. Choose collect, followup, steer, interrupt or default.",
+        zh: "没有名为“{name}”的队列模式。可选：合并、逐条、插入、打断、默认。",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,9 +2,11 @@
 
 // Stations, in the order of a message's journey.
 pub mod agent;
+pub mod channels;
 pub mod inbox;
 pub mod intake;
 pub mod model;
+pub mod outbox;
 pub mod session;
 pub mod tools;
 
