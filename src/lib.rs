@@ -3,6 +3,7 @@
 // Stations, in the order of a message's journey.
 pub mod agent;
 pub mod channels;
+pub mod delivery;
 pub mod inbox;
 pub mod intake;
 pub mod model;
@@ -14,6 +15,8 @@ pub mod tools;
 pub mod clock;
 pub mod journal;
 pub mod lang;
+pub mod lifecycle;
+pub mod os;
 pub mod policy;
 pub mod skills;
 pub mod store;
