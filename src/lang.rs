@@ -96,6 +96,102 @@ catalogue! {
     }
 }
 
+// Skills: why one is off or broken, and what was odd.
+catalogue! {
+    skill_needs_os(names) {
+        en: "made for another system ({names})",
+        zh: "仅适用于其他系统（{names}）",
+    }
+    skill_needs_program(name) {
+        en: "the program `{name}` is not installed",
+        zh: "未安装程序 `{name}`",
+    }
+    skill_needs_any_program(names) {
+        en: "needs one of these programs: {names}",
+        zh: "需要安装以下程序之一：{names}",
+    }
+    skill_needs_variable(name) {
+        en: "the environment variable {name} is not set",
+        zh: "未设置环境变量 {name}",
+    }
+    skill_needs_config(path) {
+        en: "the configuration key {path} is not set",
+        zh: "未设置配置项 {path}",
+    }
+    skill_switched_off() {
+        en: "switched off in the configuration",
+        zh: "已在配置中关闭",
+    }
+    skill_no_front_matter() {
+        en: "the file does not begin with a `---` line and the fields name and description",
+        zh: "文件开头缺少 `---` 行以及 name、description 字段",
+    }
+    skill_front_matter_not_closed() {
+        en: "the `---` line that ends the front matter is missing",
+        zh: "缺少结束前置字段的 `---` 行",
+    }
+    skill_too_large(bytes) {
+        en: "SKILL.md is larger than {bytes} bytes; move details to other files in the folder",
+        zh: "SKILL.md 超过 {bytes} 字节，请把细节移到该文件夹的其他文件中",
+    }
+    skill_front_matter_too_large(kb) {
+        en: "the front matter is larger than {kb} KB",
+        zh: "前置字段超过 {kb} KB",
+    }
+    skill_too_deep(levels) {
+        en: "the front matter is nested deeper than {levels} levels",
+        zh: "前置字段嵌套超过 {levels} 层",
+    }
+    skill_anchors_or_tags() {
+        en: "YAML anchors and type tags are not allowed in the front matter",
+        zh: "前置字段不允许使用 YAML 锚点和类型标签",
+    }
+    skill_no_description() {
+        en: "the field description is missing, so nobody can tell when to use it",
+        zh: "缺少 description 字段，无法判断何时使用",
+    }
+    skill_bad_name(name) {
+        en: "“{name}” cannot be a skill's name: use 1 to 64 visible characters without / \\ < >",
+        zh: "“{name}” 不能作为技能名：请用 1 到 64 个可见字符，不含 / \\ < >",
+    }
+    skill_look_alike(other) {
+        en: "its name looks like “{other}” written in other letters",
+        zh: "名称用形似字母冒充 “{other}”",
+    }
+    skill_is_link() {
+        en: "links are not followed; copy the folder, or add where it leads to `[skills] dirs`",
+        zh: "不跟随链接；请复制该文件夹，或把链接指向的位置加入 `[skills] dirs`",
+    }
+    skill_repaired() {
+        en: "the front matter is not valid YAML and was read with repairs",
+        zh: "前置字段不是合法的 YAML，已修复后读取",
+    }
+    skill_field_ignored(key) {
+        en: "the field {key} could not be read and is ignored",
+        zh: "字段 {key} 无法读取，已忽略",
+    }
+    skill_field_twice(key) {
+        en: "the field {key} stands there twice; the last one counts",
+        zh: "字段 {key} 重复，以最后一个为准",
+    }
+    skill_cut_at_hash() {
+        en: "the description ends at ` #`, where YAML begins a comment; put it in quotes",
+        zh: "描述在 ` #` 处被当作注释截断，请加引号",
+    }
+    skill_name_from_folder() {
+        en: "no name in the file; the folder's name is used",
+        zh: "文件中没有 name，已使用文件夹名",
+    }
+    skill_odd_name(alias) {
+        en: "an unusual name; its command is /{alias}",
+        zh: "名称不常规，命令为 /{alias}",
+    }
+    skill_hides(path) {
+        en: "hides another skill of the same name: {path}",
+        zh: "同名技能被覆盖：{path}",
+    }
+}
+
 // The workspace: why a file was not read.
 catalogue! {
     file_leaves_workspace() {

@@ -1,5 +1,22 @@
 //! Skills: folders with a SKILL.md that teach the agent a task. The model sees name, description and place of each, and
 //! reads the file when one fits.
+//!
+//! A skill that cannot be used never stops the others: it stands in the list with its reason. Runs nothing and knows no
+//! values of environment variables, only whether they are set.
+
+mod front_matter;
+mod load;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::lang::{self, Lang};
 
 /// One skill as the prompt lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,3 +28,401 @@ pub struct SkillEntry {
     /// Where its SKILL.md is, as the agent should write it for `read` (the home folder as `~`).
     pub location: String,
 }
+
+/// One skill that was found, usable or not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Skill {
+    /// Its name as its author wrote it; the folder's name when there is none.
+    pub name: String,
+    /// The name of its command and tool: `[a-z0-9_]{1,32}`, unique.
+    pub alias: String,
+    /// When to use it.
+    pub description: String,
+    /// Its SKILL.md.
+    pub location: PathBuf,
+    /// Where it came from.
+    pub tier: Tier,
+    /// Whether it can be used.
+    pub state: State,
+    /// What was odd and did not stop it.
+    pub warnings: Vec<Warning>,
+    /// It has a command of its own (default yes).
+    pub user_invocable: bool,
+    /// The model sees it (default yes).
+    pub model_invocable: bool,
+    /// Its page.
+    pub homepage: Option<String>,
+    /// Its sign.
+    pub emoji: Option<String>,
+    /// Its name in `[skills.entries.<key>]`.
+    pub key: String,
+    /// The variable that its one API key goes to.
+    pub primary_env: Option<String>,
+    /// What it needs.
+    pub requires: Requires,
+    /// How it wants its programs installed, as written; not checked.
+    pub install: Option<Value>,
+    /// The callable tool it declares, as written; not checked.
+    pub tool: Option<Value>,
+}
+
+/// What a skill needs before it is offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requires {
+    /// Operating systems (`linux`, `darwin`, `win32`); empty = any.
+    pub os: Vec<String>,
+    /// Programs, all of them.
+    pub bins: Vec<String>,
+    /// Programs, one of them.
+    pub any_bins: Vec<String>,
+    /// Environment variables, all set.
+    pub env: Vec<String>,
+    /// Configuration paths, all true.
+    pub config: Vec<String>,
+    /// Offered whatever else is missing (the operating system still counts).
+    pub always: bool,
+}
+
+/// Where skills come from; the first wins when two have one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// The agent's own workspace.
+    Workspace,
+    /// Installed by the owner.
+    Managed,
+    /// Shipped with crawfish.
+    Bundled,
+    /// Folders of other programs, `[skills] dirs`.
+    Extra,
+}
+
+/// A folder of skills.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its rank.
+    pub tier: Tier,
+    /// The folder; `~` at the start is the home folder.
+    pub dir: PathBuf,
+}
+
+/// Whether a skill can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Yes.
+    Loaded,
+    /// Not here: something it needs is missing.
+    Off(Vec<Unmet>),
+    /// No: its file is wrong.
+    Broken(Fault),
+}
+
+/// A need that is not met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unmet {
+    /// Made for these operating systems.
+    Os(Vec<String>),
+    /// This program.
+    Program(String),
+    /// One of these programs.
+    AnyProgram(Vec<String>),
+    /// This environment variable.
+    Variable(String),
+    /// This configuration key.
+    Config(String),
+    /// Switched off in the configuration.
+    SwitchedOff,
+}
+
+impl Unmet {
+    /// The reason in one line, with what would mend it.
+    pub fn text(&self, lang: Lang) -> String {
+        match self {
+            Self::Os(names) => lang::skill_needs_os(lang, names.join(", ")),
+            Self::Program(name) => lang::skill_needs_program(lang, name),
+            Self::AnyProgram(names) => lang::skill_needs_any_program(lang, names.join(", ")),
+            Self::Variable(name) => lang::skill_needs_variable(lang, name),
+            Self::Config(path) => lang::skill_needs_config(lang, path),
+            Self::SwitchedOff => lang::skill_switched_off(lang),
+        }
+    }
+}
+
+/// What is wrong with a skill's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The file does not begin with a `---` line.
+    NoFrontMatter,
+    /// The second `---` line is missing.
+    NotClosed,
+    /// The file has more bytes than [`load::FILE_BYTES`].
+    TooLarge,
+    /// The front matter has more bytes than [`front_matter::BYTES`].
+    FrontMatterTooLarge,
+    /// Nested deeper than [`front_matter::DEPTH`].
+    TooDeep,
+    /// Anchors and aliases, or explicit type tags.
+    AnchorsOrTags,
+    /// There is no description, so nobody can tell when to use it.
+    NoDescription,
+    /// A name that is empty, too long, a path, or has invisible characters.
+    BadName(String),
+    /// Looks like another skill's name in other letters.
+    LookAlike(String),
+    /// A symbolic or hard link.
+    Link,
+    /// A folder, pipe or device.
+    NotAFile,
+    /// In no encoding we know.
+    NotText,
+    /// The system refused, with its words.
+    Io(String),
+}
+
+impl Fault {
+    /// The reason in one line, with what would mend it.
+    pub fn text(&self, lang: Lang) -> String {
+        match self {
+            Self::NoFrontMatter => lang::skill_no_front_matter(lang),
+            Self::NotClosed => lang::skill_front_matter_not_closed(lang),
+            Self::TooLarge => lang::skill_too_large(lang, load::FILE_BYTES),
+            Self::FrontMatterTooLarge => lang::skill_front_matter_too_large(lang, front_matter::BYTES / 1024),
+            Self::TooDeep => lang::skill_too_deep(lang, front_matter::DEPTH),
+            Self::AnchorsOrTags => lang::skill_anchors_or_tags(lang),
+            Self::NoDescription => lang::skill_no_description(lang),
+            Self::BadName(name) => lang::skill_bad_name(lang, name),
+            Self::LookAlike(other) => lang::skill_look_alike(lang, other),
+            Self::Link => lang::skill_is_link(lang),
+            Self::NotAFile => lang::file_not_regular(lang),
+            Self::NotText => lang::file_not_text(lang),
+            Self::Io(why) => why.clone(),
+        }
+    }
+}
+
+/// What was odd about a skill and did not stop it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// The front matter is not YAML and was read with repairs.
+    Repaired,
+    /// A field could not be read and counts as absent.
+    FieldIgnored(String),
+    /// A field stands there twice; the last one counts.
+    FieldTwice(String),
+    /// The description ends at ` #`, where YAML begins a comment.
+    CutAtHash,
+    /// No name in the file: the folder's name is used.
+    NameFromFolder,
+    /// Capitals, spaces or other letters in the name: its command is the alias.
+    OddName(String),
+    /// It hides another skill of the same name.
+    Hides(PathBuf),
+}
+
+impl Warning {
+    /// The warning in one line.
+    pub fn text(&self, lang: Lang) -> String {
+        match self {
+            Self::Repaired => lang::skill_repaired(lang),
+            Self::FieldIgnored(key) => lang::skill_field_ignored(lang, key),
+            Self::FieldTwice(key) => lang::skill_field_twice(lang, key),
+            Self::CutAtHash => lang::skill_cut_at_hash(lang),
+            Self::NameFromFolder => lang::skill_name_from_folder(lang),
+            Self::OddName(alias) => lang::skill_odd_name(lang, alias),
+            Self::Hides(path) => lang::skill_hides(lang, path.display()),
+        }
+    }
+}
+
+/// What the gates ask about this machine.
+pub trait Env: Send + Sync {
+    /// A program of that plain name is on the path.
+    fn has_program(&self, name: &str) -> bool;
+    /// The environment variable is set and not empty, or configured for a skill.
+    fn has_variable(&self, name: &str) -> bool;
+    /// `linux`, `darwin` or `win32`.
+    fn os(&self) -> &str;
+    /// The configuration has a true value at this dotted path.
+    fn config_is_true(&self, path: &str) -> bool;
+    /// The skill is not switched off in the configuration.
+    fn is_enabled(&self, key: &str) -> bool;
+    /// The home folder.
+    fn home(&self) -> Option<&Path>;
+}
+
+/// This process's environment, without any configuration.
+#[derive(Clone, Debug)]
+pub struct ProcessEnv {
+    path: Vec<PathBuf>,
+    home: Option<PathBuf>,
+}
+
+impl ProcessEnv {
+    /// Reads PATH and the home folder.
+    pub fn new() -> Self {
+        let path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
+        Self { path, home: std::env::home_dir().filter(|home| !home.as_os_str().is_empty()) }
+    }
+}
+
+impl Default for ProcessEnv {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Env for ProcessEnv {
+    fn has_program(&self, name: &str) -> bool {
+        let endings: &[&str] = if cfg!(windows) { &["", ".exe", ".cmd", ".bat"] } else { &[""] };
+        let is_plain = !name.is_empty() && !name.contains(['/', '\\', '\0']) && name != "." && name != "..";
+        is_plain
+            && self.path.iter().any(|dir| endings.iter().any(|ending| dir.join(format!("{name}{ending}")).is_file()))
+    }
+
+    fn has_variable(&self, name: &str) -> bool {
+        // `var_os` answers `None` for names that cannot exist.
+        std::env::var_os(name).is_some_and(|value| !value.is_empty())
+    }
+
+    fn os(&self) -> &str {
+        match std::env::consts::OS {
+            "macos" => "darwin",
+            "windows" => "win32",
+            os => os,
+        }
+    }
+
+    fn config_is_true(&self, _path: &str) -> bool {
+        false
+    }
+
+    fn is_enabled(&self, _key: &str) -> bool {
+        true
+    }
+
+    fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
+    }
+}
+
+/// All skills of an agent, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Skills {
+    /// Every skill that was found, sorted by name; names are unique among those that are not broken.
+    pub list: Vec<Skill>,
+    /// The folders that were read, for the file broker: these may be read by the agent.
+    pub folders: Vec<PathBuf>,
+    /// Folders that could not be read, with the reason.
+    pub problems: Vec<(PathBuf, String)>,
+}
+
+impl Skills {
+    /// Reads all skills of these folders. Folders that do not exist are passed over.
+    pub fn load(sources: &[Source], env: &dyn Env) -> Self {
+        load::load(sources, env)
+    }
+
+    /// The skills that can be used.
+    pub fn usable(&self) -> impl Iterator<Item = &Skill> {
+        self.list.iter().filter(|skill| skill.state == State::Loaded)
+    }
+
+    /// What the prompt lists: usable skills that the model may see.
+    pub fn entries(&self, home: Option<&Path>) -> Vec<SkillEntry> {
+        let seen = self.usable().filter(|skill| skill.model_invocable);
+        seen.map(|skill| SkillEntry {
+            name: skill.name.clone(),
+            description: skill.description.clone(),
+            location: shown_path(&skill.location, home),
+        })
+        .collect()
+    }
+
+    /// Usable skills that have a command: alias and the first 100 characters of the description.
+    pub fn commands(&self) -> impl Iterator<Item = (&str, String)> {
+        let invocable = self.usable().filter(|skill| skill.user_invocable);
+        invocable.map(|skill| (skill.alias.as_str(), skill.description.chars().take(100).collect()))
+    }
+
+    /// The usable skill of that name or alias; `-` and `_`, capitals and small letters are alike.
+    pub fn find(&self, name: &str) -> Option<&Skill> {
+        let exact = self.usable().find(|skill| skill.name == name || skill.alias == name);
+        let wanted = load::alias_of(name);
+        exact.or_else(|| wanted.and_then(|wanted| self.usable().find(|skill| skill.alias == wanted)))
+    }
+}
+
+/// A path as the agent should write it: the home folder as `~`, `/` between parts.
+pub fn shown_path(path: &Path, home: Option<&Path>) -> String {
+    let shown = match home.and_then(|home| path.strip_prefix(home).ok()) {
+        Some(rest) => Path::new("~").join(rest),
+        None => path.to_owned(),
+    };
+    let shown = shown.to_string_lossy();
+    if cfg!(windows) { shown.replace('\\', "/") } else { shown.into_owned() }
+}
+
+/// The skills of an agent, read again when a file changed: a new skill needs no restart.
+pub struct Shelf {
+    sources: Vec<Source>,
+    env: Box<dyn Env>,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    looked: Duration,
+    stamp: u64,
+    skills: Arc<Skills>,
+}
+
+impl Shelf {
+    /// How often the folders are looked at, at most.
+    const PAUSE: Duration = Duration::from_secs(2);
+
+    /// Reads the skills; `now` is the clock's monotonic time.
+    pub fn open(sources: Vec<Source>, env: Box<dyn Env>, now: Duration) -> Self {
+        let stamp = load::stamp(&sources, env.as_ref());
+        let skills = Arc::new(Skills::load(&sources, env.as_ref()));
+        Self { sources, env, held: Mutex::new(Held { looked: now, stamp, skills }) }
+    }
+
+    /// The skills as they are now. Looks at the folders at most every two seconds and reads only when something
+    /// changed. Blocks for the time of a directory listing.
+    pub fn current(&self, now: Duration) -> Arc<Skills> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_sub(held.looked) >= Self::PAUSE {
+            held.looked = now;
+            let stamp = load::stamp(&self.sources, self.env.as_ref());
+            if stamp != held.stamp {
+                held.stamp = stamp;
+                held.skills = Arc::new(Skills::load(&self.sources, self.env.as_ref()));
+            }
+        }
+        held.skills.clone()
+    }
+}
+
+/// The skills inside the binary: folder and SKILL.md.
+const BUNDLED: [(&str, &str); 1] = [("study-notes", include_str!("../skills/study-notes/SKILL.md"))];
+
+/// Writes the skills inside the binary below `dir`, which belongs to crawfish: other versions of them are replaced.
+///
+/// # Errors
+/// When a folder or file cannot be written; the error names it.
+pub fn write_bundled(dir: &Path) -> io::Result<()> {
+    for (folder, text) in BUNDLED {
+        let folder = dir.join(folder);
+        let path = folder.join("SKILL.md");
+        if std::fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+            continue;
+        }
+        let fresh = folder.join("SKILL.md.new");
+        std::fs::create_dir_all(&folder)
+            .and_then(|()| std::fs::write(&fresh, text))
+            .and_then(|()| std::fs::rename(&fresh, &path))
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,429 @@
+//! Real and hostile SKILL.md files: what loads, what does not and why, and who wins.
+
+use std::{fs, path::Path};
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{
+    front_matter::{FrontMatter, parse},
+    *,
+};
+
+/// A machine with what a test gives it.
+#[derive(Default)]
+struct Machine {
+    programs: &'static [&'static str],
+    variables: &'static [&'static str],
+    config: &'static [&'static str],
+    off: &'static [&'static str],
+    home: Option<PathBuf>,
+}
+
+impl Env for Machine {
+    fn has_program(&self, name: &str) -> bool {
+        self.programs.contains(&name)
+    }
+    fn has_variable(&self, name: &str) -> bool {
+        self.variables.contains(&name)
+    }
+    fn os(&self) -> &str {
+        "linux"
+    }
+    fn config_is_true(&self, path: &str) -> bool {
+        self.config.contains(&path)
+    }
+    fn is_enabled(&self, key: &str) -> bool {
+        !self.off.contains(&key)
+    }
+    fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
+    }
+}
+
+fn put(root: &Path, folder: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = root.join(folder).join("SKILL.md");
+    fs::create_dir_all(path.parent().expect("joined above")).expect("writable");
+    fs::write(&path, text).expect("writable");
+    path
+}
+
+fn named(name: &str) -> String {
+    format!("---\nname: {name}\ndescription: about {name}\n---\nbody\n")
+}
+
+fn source(tier: Tier, dir: &Path) -> Source {
+    Source { tier, dir: dir.to_owned() }
+}
+
+fn loaded(root: &Path) -> Skills {
+    Skills::load(&[source(Tier::Workspace, root)], &Machine::default())
+}
+
+fn by_name<'a>(skills: &'a Skills, name: &str) -> &'a Skill {
+    skills.list.iter().find(|skill| skill.name == name).unwrap_or_else(|| panic!("no {name} in {:?}", skills.list))
+}
+
+fn field(yaml: &str, key: &str) -> serde_json::Value {
+    let front = parse(&format!("---\n{yaml}\n---\n# Body\n")).unwrap_or_else(|fault| panic!("{fault:?}: {yaml}"));
+    front.fields.get(key).cloned().unwrap_or(serde_json::Value::Null)
+}
+
+/// The shapes of dependencies.md §2: what YAML parsers made of them, and what people meant.
+#[test]
+fn front_matter_as_people_write_it() {
+    let claw = json!({"openclaw": {"requires": {"bins": ["gh"]}}});
+    let cases = [
+        (r#"metadata: {"openclaw":{"requires":{"bins":["gh"]}}}"#, "metadata", claw.clone()),
+        ("metadata:\n  {\n    \"openclaw\": {\"requires\": {\"bins\": [\"gh\",],},},\n  }", "metadata", claw.clone()),
+        ("metadata: {\n  \"openclaw\": {\n    \"requires\": {\"bins\": [\"gh\"]}\n  }\n}", "metadata", claw.clone()),
+        ("metadata: {\n\"openclaw\": {\nrequires: {bins: [gh]}\n}\n}\nname: x", "metadata", claw),
+        (r#"metadata: {"openclaw":{"emoji":"\ud83d\udc19"}}"#, "metadata", json!({"openclaw": {"emoji": "🐙"}})),
+        ("description: Use when: the user asks", "description", json!("Use when: the user asks")),
+        ("description: `gh` for GitHub", "description", json!("`gh` for GitHub")),
+        ("description: *bold* claim", "description", json!("*bold* claim")),
+        ("description: %foo first", "description", json!("%foo first")),
+        ("description: [a] [b]", "description", json!("[a] [b]")),
+        ("description: 'it's'", "description", json!("it's")),
+        ("description: \"say \"hi\"\"", "description", json!("say \"hi\"")),
+        ("description: @someone asks", "description", json!("@someone asks")),
+        ("description: Use when: a\n  long: line goes on", "description", json!("Use when: a long: line goes on")),
+        ("metadata:\n\topenclaw:\n\t\temoji: x", "metadata", json!({"openclaw": {"emoji": "x"}})),
+        ("name:\tx", "name", json!("x")),
+        ("description: 🐙 does it", "description", json!("🐙 does it")),
+        ("description: >-\n  a\n  b", "description", json!("a b")),
+        ("description: |\n  a: b\n  c", "description", json!("a: b\nc\n")),
+        ("name: a\nname: b", "name", json!("b")),
+        ("description: no", "description", json!("no")),
+        ("description: true", "description", json!("true")),
+        ("name: 017", "name", json!("017")),
+        ("name: 1_000", "name", json!("1_000")),
+        ("name: 1.10", "name", json!("1.10")),
+        ("description: C# x #1", "description", json!("C# x")),
+        ("description：全角冒号", "description", json!("全角冒号")),
+        (
+            "metadata:\n  openclaw:\n    note: Use when: x\n    emoji: y",
+            "metadata",
+            json!({"openclaw": {"note": "Use when: x", "emoji": "y"}}),
+        ),
+        ("# a comment\n\nname: x", "name", json!("x")),
+        ("description: R&D *and* more, &co", "description", json!("R&D *and* more, &co")),
+        ("description: wow!", "description", json!("wow!")),
+        ("description: !important thing", "description", json!("!important thing")),
+    ];
+    for (yaml, key, expected) in cases {
+        assert_eq!(field(yaml, key), expected, "{yaml}");
+    }
+}
+
+#[test]
+fn marks_line_ends_and_text_after_the_front_matter_do_no_harm() {
+    let meant = parse("---\nname: a\ndescription: b\n---\n").expect("plain");
+    for file in [
+        "\u{feff}---\nname: a\ndescription: b\n---\n",
+        "---\nname: a\ndescription: b\n---",
+        "---  \nname: a\ndescription: b\n---\t\nbody\n---\nmore: text\n---\n",
+        "\n\n---\nname: a\ndescription: b\n---\n",
+    ] {
+        assert_eq!(parse(file), Ok(meant.clone()), "{file:?}");
+    }
+}
+
+#[test]
+fn what_was_repaired_is_said() {
+    let warnings = |yaml: &str| parse(&format!("---\n{yaml}\n---\n")).expect("read").warnings;
+    assert_eq!(warnings("name: a\ndescription: b"), []);
+    assert_eq!(warnings("description: Use when: x"), [Warning::Repaired]);
+    assert_eq!(warnings("name: a\nname: b"), [Warning::FieldTwice("name".into())]);
+    assert_eq!(warnings("description: C# x #1"), [Warning::CutAtHash]);
+    let ignored = warnings("name: a\ndescription: b\nmetadata: {\"openclaw\": {unclosed");
+    assert_eq!(ignored, [Warning::Repaired, Warning::FieldIgnored("metadata".into())]);
+}
+
+#[test]
+fn bombs_are_refused_before_they_are_parsed() {
+    let fault = |yaml: &str| parse(&format!("---\n{yaml}\n---\n")).expect_err(&yaml[..yaml.len().min(80)]);
+    let laughs: String = (1..10).map(|n| format!("l{n}: &l{n} [{}]\n", format!("*l{},", n - 1).repeat(9))).collect();
+    assert_eq!(fault(&format!("l0: &l0 x\n{laughs}")), Fault::AnchorsOrTags);
+    assert_eq!(fault("a: &a {x: 1}\nb:\n  <<: *a"), Fault::AnchorsOrTags);
+    assert_eq!(fault("name: !!python/object/apply:os.system [\"id\"]"), Fault::AnchorsOrTags);
+    assert_eq!(fault(&format!("a: {}", "[".repeat(10_000))), Fault::TooDeep);
+    assert_eq!(fault(&format!("a: {}", "{a: ".repeat(10_000))), Fault::TooDeep);
+    assert_eq!(fault(&format!("a:\n{}x", "- ".repeat(10_000))), Fault::TooDeep);
+    let stairs: String = (0..100).map(|n| format!("{}k:\n", " ".repeat(n))).collect();
+    assert_eq!(fault(&stairs), Fault::TooDeep);
+    assert_eq!(fault(&format!("description: {}", "x".repeat(70_000))), Fault::FrontMatterTooLarge);
+    assert_eq!(parse("# Title\n"), Err(Fault::NoFrontMatter));
+    assert_eq!(parse(""), Err(Fault::NoFrontMatter));
+    assert_eq!(parse("---\nname: a\n"), Err(Fault::NotClosed));
+    assert_eq!(parse("---\n--- \n"), Ok(FrontMatter::default()));
+}
+
+#[test]
+fn one_broken_skill_costs_itself_alone() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let root = home.path();
+    put(root, "good", named("good"));
+    put(root, "bare", "# no front matter\n");
+    put(root, "open", "---\nname: open\n");
+    put(root, "silent", "---\nname: silent\n---\n");
+    put(root, "binary", b"\xff\xff\xff");
+    put(root, "giant", format!("{}{}", named("giant"), "x".repeat(256_000)));
+    put(root, "path", "---\nname: ../../etc\ndescription: x\n---\n");
+    put(root, "long", format!("---\nname: {}\ndescription: x\n---\n", "n".repeat(500)));
+    put(root, "hidden", "---\nname: \"a\\u202Eb\"\ndescription: x\n---\n");
+    fs::create_dir_all(root.join("folder/SKILL.md")).expect("writable");
+    let skills = loaded(root);
+    let states: Vec<(&str, &State)> = skills.list.iter().map(|skill| (skill.name.as_str(), &skill.state)).collect();
+    assert_eq!(
+        states,
+        [
+            ("bare", &State::Broken(Fault::NoFrontMatter)),
+            ("binary", &State::Broken(Fault::NotText)),
+            ("folder", &State::Broken(Fault::NotAFile)),
+            ("giant", &State::Broken(Fault::TooLarge)),
+            ("good", &State::Loaded),
+            ("hidden", &State::Broken(Fault::BadName("ab".into()))),
+            ("long", &State::Broken(Fault::BadName("n".repeat(64)))),
+            ("open", &State::Broken(Fault::NotClosed)),
+            ("path", &State::Broken(Fault::BadName("../../etc".into()))),
+            ("silent", &State::Broken(Fault::NoDescription)),
+        ]
+    );
+    for skill in &skills.list {
+        if let State::Broken(fault) = &skill.state {
+            assert!(!fault.text(Lang::En).is_empty() && !fault.text(Lang::Zh).is_empty());
+        }
+    }
+    assert_eq!(skills.entries(None).len(), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn links_and_pipes_are_refused_and_never_read() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let (root, outside) = (home.path().join("skills"), home.path().join("outside"));
+    let secret = put(&outside, "secret", named("secret"));
+    fs::create_dir_all(root.join("soft")).expect("writable");
+    fs::create_dir_all(root.join("hard")).expect("writable");
+    fs::create_dir_all(root.join("pipe")).expect("writable");
+    std::os::unix::fs::symlink(&secret, root.join("soft/SKILL.md")).expect("links work");
+    fs::hard_link(&secret, root.join("hard/SKILL.md")).expect("links work");
+    std::os::unix::fs::symlink(outside.join("secret"), root.join("dir")).expect("links work");
+    std::os::unix::fs::symlink(&root, root.join("loop")).expect("links work");
+    let pipe = std::process::Command::new("mkfifo").arg(root.join("pipe/SKILL.md")).status().expect("mkfifo is there");
+    assert!(pipe.success());
+    put(&root, "good", named("good"));
+    let skills = loaded(&root);
+    let states: Vec<(&str, &State)> = skills.list.iter().map(|skill| (skill.name.as_str(), &skill.state)).collect();
+    assert_eq!(
+        states,
+        [
+            ("dir", &State::Broken(Fault::Link)),
+            ("good", &State::Loaded),
+            ("hard", &State::Broken(Fault::Link)),
+            ("loop", &State::Broken(Fault::Link)),
+            ("pipe", &State::Broken(Fault::NotAFile)),
+            ("soft", &State::Broken(Fault::Link)),
+        ]
+    );
+}
+
+#[test]
+fn odd_names_load_with_an_alias() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let root = home.path();
+    for (folder, name) in
+        [("a", "My Skill"), ("weather-cn", "天气预报"), ("中文", "日程"), ("b", "my-skill"), ("c", "GitHub")]
+    {
+        put(root, folder, named(name));
+    }
+    let skills = loaded(root);
+    assert!(skills.list.iter().all(|skill| skill.state == State::Loaded), "{:?}", skills.list);
+    assert_eq!(by_name(&skills, "My Skill").alias, "my_skill");
+    assert_eq!(by_name(&skills, "my-skill").alias, "my_skill_2");
+    assert_eq!(by_name(&skills, "my-skill").warnings, []);
+    assert_eq!(by_name(&skills, "天气预报").alias, "weather_cn");
+    assert_eq!(by_name(&skills, "天气预报").warnings, [Warning::OddName("weather_cn".into())]);
+    let alias = &by_name(&skills, "日程").alias;
+    assert!(alias.starts_with("skill_") && alias.len() == 12, "{alias}");
+    assert_eq!(skills.find("GITHUB").map(|skill| skill.name.as_str()), Some("GitHub"));
+    assert_eq!(skills.find("天气预报").map(|skill| skill.alias.as_str()), Some("weather_cn"));
+    assert_eq!(skills.find("my_skill").map(|skill| skill.name.as_str()), Some("My Skill"));
+    assert_eq!(skills.find("nothing"), None);
+}
+
+#[test]
+fn a_look_alike_of_another_name_is_refused() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let (workspace, bundled) = (home.path().join("workspace"), home.path().join("bundled"));
+    put(&workspace, "x", named("gіthub")); // Cyrillic і
+    put(&workspace, "y", named("погода")); // an honest Russian name
+    put(&bundled, "github", named("github"));
+    let sources = [source(Tier::Workspace, &workspace), source(Tier::Bundled, &bundled)];
+    let skills = Skills::load(&sources, &Machine::default());
+    assert_eq!(by_name(&skills, "gіthub").state, State::Broken(Fault::LookAlike("github".into())));
+    assert_eq!(by_name(&skills, "github").state, State::Loaded);
+    assert_eq!(by_name(&skills, "погода").state, State::Loaded);
+}
+
+#[test]
+fn the_nearest_folder_wins_and_says_what_it_hides() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let dirs: Vec<PathBuf> = ["extra", "bundled", "managed", "workspace"].map(|dir| home.path().join(dir)).to_vec();
+    let tiers = [Tier::Extra, Tier::Bundled, Tier::Managed, Tier::Workspace];
+    for dir in &dirs {
+        put(dir, "notes", named("notes"));
+    }
+    put(&dirs[3], "z-notes", named("Notes"));
+    // A broken file of higher rank does not hide one that works.
+    put(&dirs[3], "weather", "---\nname: weather\n---\n");
+    put(&dirs[1], "weather", named("weather"));
+    let sources: Vec<Source> = tiers.iter().zip(&dirs).map(|(tier, dir)| source(*tier, dir)).collect();
+    let skills = Skills::load(&sources, &Machine::default());
+    let usable: Vec<(&str, Tier)> = skills.usable().map(|skill| (skill.name.as_str(), skill.tier)).collect();
+    assert_eq!(usable, [("notes", Tier::Workspace), ("weather", Tier::Bundled)]);
+    let hides = |path: &Path| Warning::Hides(path.join("SKILL.md"));
+    assert_eq!(
+        by_name(&skills, "notes").warnings,
+        [
+            hides(&dirs[3].join("z-notes")),
+            hides(&dirs[2].join("notes")),
+            hides(&dirs[1].join("notes")),
+            hides(&dirs[0].join("notes"))
+        ]
+    );
+    let mut turned = sources.clone();
+    turned.reverse();
+    assert_eq!(Skills::load(&turned, &Machine::default()).list, skills.list);
+}
+
+#[test]
+fn gates_say_what_is_missing() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let root = home.path();
+    let with = |name: &str, metadata: &str| {
+        put(root, name, format!("---\nname: {name}\ndescription: d\nmetadata: {metadata}\n---\n"));
+    };
+    with("all", r#"{"openclaw":{"requires":{"bins":["gh","jq"],"anyBins":["x","y"],"env":["KEY"],"config":["a.b"]}}}"#);
+    with("met", r#"{"clawdbot":{"requires":{"bins":"jq","env":["SET"],"config":["on"]},"os":["Linux"]}}"#);
+    with("mac", r#"{"clawdis":{"os":"macos","always":true}}"#);
+    with("always", r#"{"crawfish":{"always":true,"requires":{"bins":["gh"]}},"openclaw":{"os":["darwin"]}}"#);
+    with("off", r#"{"openclaw":{"skillKey":"other","emoji":"🐙","primaryEnv":"KEY"}}"#);
+    with("text", r#"'{"openclaw":{"os":["win32"]}}'"#);
+    let machine =
+        Machine { programs: &["jq"], variables: &["SET"], config: &["on"], off: &["other"], ..Machine::default() };
+    let skills = Skills::load(&[source(Tier::Managed, root)], &machine);
+    let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        by_name(&skills, "all").state,
+        State::Off(vec![
+            Unmet::Program("gh".into()),
+            Unmet::AnyProgram(words(&["x", "y"])),
+            Unmet::Variable("KEY".into()),
+            Unmet::Config("a.b".into()),
+        ])
+    );
+    assert_eq!(by_name(&skills, "met").state, State::Loaded);
+    assert_eq!(by_name(&skills, "mac").state, State::Off(vec![Unmet::Os(words(&["darwin"]))]));
+    assert_eq!(by_name(&skills, "always").state, State::Loaded);
+    assert_eq!(by_name(&skills, "off").state, State::Off(vec![Unmet::SwitchedOff]));
+    assert_eq!(by_name(&skills, "off").emoji.as_deref(), Some("🐙"));
+    assert_eq!(by_name(&skills, "text").state, State::Off(vec![Unmet::Os(words(&["win32"]))]));
+    assert_eq!(Unmet::Program("gh".into()).text(Lang::Zh), "未安装程序 `gh`");
+}
+
+#[test]
+fn switches_hide_a_skill_from_the_model_or_from_people() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let root = home.path();
+    put(root, "a", "---\nname: a\ndescription: d\ndisable-model-invocation: true\n---\n");
+    put(root, "b", "---\nname: b\ndescription: d\nuser-invocable: no\nhomepage: https://example.org\n---\n");
+    let skills = loaded(root);
+    assert_eq!(skills.entries(None).iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(skills.commands().collect::<Vec<_>>(), [("a", "d".to_owned())]);
+    assert_eq!(by_name(&skills, "b").homepage.as_deref(), Some("https://example.org"));
+}
+
+#[test]
+fn folders_may_be_nested_missing_or_in_the_home_folder() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let place = home.path().join(".openclaw/skills");
+    let path = put(&place, "group/inner", named("inner"));
+    put(&place, ".git/x", named("git"));
+    put(&place, "node_modules/x", named("npm"));
+    put(&place, "1/2/3/4/5/6/7", named("deep"));
+    let machine = Machine { home: Some(home.path().to_owned()), ..Machine::default() };
+    let sources =
+        [source(Tier::Extra, Path::new("~/.openclaw/skills")), source(Tier::Bundled, Path::new("/nowhere/at/all"))];
+    let skills = Skills::load(&sources, &machine);
+    assert_eq!(skills.list.iter().map(|skill| skill.name.as_str()).collect::<Vec<_>>(), ["inner"]);
+    assert_eq!(skills.folders, [place]);
+    assert_eq!(skills.problems, []);
+    assert_eq!(skills.entries(machine.home())[0].location, "~/.openclaw/skills/group/inner/SKILL.md");
+    assert_eq!(skills.entries(None)[0].location, path.to_string_lossy());
+}
+
+#[test]
+fn a_chinese_file_from_windows_loads() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let text = "---\r\nname: tianqi\r\ndescription: 查询天气：用户问天气时使用\r\n---\r\n正文\r\n";
+    put(home.path(), "gbk", encoding_rs::GB18030.encode(text).0);
+    assert_eq!(by_name(&loaded(home.path()), "tianqi").description, "查询天气：用户问天气时使用");
+}
+
+#[test]
+fn a_new_an_edited_and_a_removed_skill_are_seen_without_a_restart() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let root = home.path().join("skills");
+    let second = Duration::from_secs(1);
+    let shelf = Shelf::open(vec![source(Tier::Workspace, &root)], Box::new(Machine::default()), Duration::ZERO);
+    let names =
+        |now: Duration| shelf.current(now).list.iter().map(|skill| skill.description.clone()).collect::<Vec<_>>();
+    assert!(names(second * 3).is_empty());
+    put(&root, "a", named("a"));
+    assert!(names(second * 4).is_empty(), "looked at most every two seconds");
+    assert_eq!(names(second * 6), ["about a"]);
+    put(&root, "a", "---\nname: a\ndescription: changed its words\n---\n");
+    assert_eq!(names(second * 9), ["changed its words"]);
+    let before = shelf.current(second * 12);
+    assert!(Arc::ptr_eq(&before, &shelf.current(second * 15)), "unchanged folders are not read again");
+    fs::remove_dir_all(root.join("a")).expect("written above");
+    assert!(names(second * 18).is_empty());
+}
+
+#[test]
+fn the_bundled_skills_load_and_are_renewed() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    write_bundled(home.path()).expect("writable");
+    fs::write(home.path().join("study-notes/SKILL.md"), "an older version").expect("writable");
+    write_bundled(home.path()).expect("writable");
+    let skills = Skills::load(&[source(Tier::Bundled, home.path())], &Machine::default());
+    let skill = by_name(&skills, "study-notes");
+    assert_eq!((&skill.state, skill.alias.as_str()), (&State::Loaded, "study_notes"));
+    assert_eq!(skill.warnings, []);
+    assert!(skill.description.contains("summarise") && skill.description.contains("总结"));
+    assert!(skill.description.chars().count() <= 400, "the description is in every prompt");
+}
+
+proptest! {
+    #[test]
+    fn no_front_matter_panics(yaml in "([a-z]{1,6}: ?[^\n]{0,20}\n|[ \t-]{0,4}[^\n]{0,20}\n|[\\[{}\\]\"'|>&*!%@`:#, ]{1,10}\n){0,20}") {
+        let _ = parse(&format!("---\n{yaml}---\n"));
+        let _ = parse(&yaml);
+    }
+
+    #[test]
+    fn any_name_is_settled(name in "(?s).{0,80}", folder in "(?s).{0,40}") {
+        let front = FrontMatter {
+            fields: [("name".to_owned(), json!(name)), ("description".to_owned(), json!("d"))].into_iter().collect(),
+            warnings: Vec::new(),
+        };
+        let skill = load::skill(front, &folder, PathBuf::from("/x/SKILL.md"), Tier::Extra, &Machine::default());
+        prop_assert!(skill.name.chars().count() <= 64);
+        if let Some(alias) = load::alias_of(&name) {
+            prop_assert!(!alias.is_empty() && alias.len() <= 32);
+            prop_assert!(alias.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'));
+        }
+    }
+}
