@@ -15,6 +15,9 @@ pub use crate::model::ToolSpec;
 
 // What a call passes on its way in.
 pub mod arguments;
+pub mod names;
+mod registry;
+pub use registry::{Ready, Refused, Registry};
 
 // The tools.
 mod edit;

@@ -1,0 +1,356 @@
+//! What models call tools and arguments, and what we call them: pure look-ups in tables.
+//!
+//! Models trained on other agents write `read_file` with `filePath`, `functions.exec`, `Write-File`. Meaning is taken
+//! only where it is plain; a name that could mean two tools means none. Source: design.md §6, bad-inputs 56.
+
+use serde_json::{Map, Value};
+
+/// Other agents' names of tools, squeezed (lower case, no `_`), and ours.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("readfile", "read"),
+    ("openfile", "read"),
+    ("viewfile", "read"),
+    ("getfile", "read"),
+    ("filereadtool", "read"),
+    ("readfiletool", "read"),
+    ("fileread", "read"),
+    ("view", "read"),
+    ("cat", "read"),
+    ("writefile", "write"),
+    ("writetofile", "write"),
+    ("createfile", "write"),
+    ("savefile", "write"),
+    ("filewrite", "write"),
+    ("editfile", "edit"),
+    ("fileedit", "edit"),
+    ("strreplace", "edit"),
+    ("searchreplace", "edit"),
+    ("replaceinfile", "edit"),
+    ("listfiles", "ls"),
+    ("listfile", "ls"),
+    ("listdirectory", "ls"),
+    ("listdir", "ls"),
+    ("listfolder", "ls"),
+    ("dir", "ls"),
+    ("list", "ls"),
+    ("glob", "find"),
+    ("findfiles", "find"),
+    ("findfile", "find"),
+    ("filesearch", "find"),
+    ("grepsearch", "grep"),
+    ("grepfiles", "grep"),
+    ("ripgrep", "grep"),
+    ("rg", "grep"),
+    ("searchfiles", "grep"),
+    ("searchfilecontent", "grep"),
+    ("executeshell", "exec"),
+    ("executecommand", "exec"),
+    ("execute", "exec"),
+    ("runcommand", "exec"),
+    ("runshell", "exec"),
+    ("runshellcommand", "exec"),
+    ("runterminalcmd", "exec"),
+    ("shell", "exec"),
+    ("bash", "exec"),
+    ("terminal", "exec"),
+    ("command", "exec"),
+    ("readexcel", "spreadsheet"),
+    ("readspreadsheet", "spreadsheet"),
+    ("excel", "spreadsheet"),
+    ("readcsv", "spreadsheet"),
+    ("fetchurl", "web_fetch"),
+    ("fetch", "web_fetch"),
+    ("browse", "web_fetch"),
+    ("searchweb", "web_search"),
+    ("googlesearch", "web_search"),
+    ("searchmemory", "memory_search"),
+    ("sendmessage", "message"),
+    ("updateplan", "todo"),
+    ("todowrite", "todo"),
+];
+
+/// What some wire formats put before a name.
+const PREFIXES: &[&str] =
+    &["functions", "function", "tools", "tool", "default_api", "api", "multi_tool_use", "assistant"];
+
+/// Words for the one file or folder of a call.
+const PATH: &[&str] =
+    &["filepath", "file", "filename", "pathname", "targetfile", "absolutepath", "relativepath", "fullpath", "uri"];
+/// Words for a folder.
+const FOLDER: &[&str] = &[
+    "filepath",
+    "dir",
+    "directory",
+    "folder",
+    "dirpath",
+    "directorypath",
+    "folderpath",
+    "relativeworkspacepath",
+    "searchpath",
+    "root",
+    "cwd",
+    "file",
+    "filename",
+];
+const LIMIT: &[&str] = &["maxresults", "maxmatches", "headlimit", "maxentries", "max", "count"];
+
+/// An argument of ours and other agents' words for it, squeezed; the first that is present counts.
+type Aliases = &'static [(&'static str, &'static [&'static str])];
+
+/// The argument aliases of each tool.
+const ARGUMENTS: &[(&str, Aliases)] = &[
+    (
+        "read",
+        &[
+            ("path", PATH),
+            ("offset", &["startline", "start", "from", "fromline", "lineoffset", "line"]),
+            ("limit", &["lines", "maxlines", "numlines", "linecount", "count", "max"]),
+        ],
+    ),
+    ("write", &[("path", PATH), ("content", &["text", "contents", "data", "filecontent", "filetext", "body"])]),
+    (
+        "edit",
+        &[
+            ("path", PATH),
+            ("oldText", &["oldstring", "oldstr", "old", "oldcontent", "original", "search", "find", "before"]),
+            (
+                "newText",
+                &["newstring", "newstr", "new", "newcontent", "replacement", "replace", "replacewith", "after"],
+            ),
+            ("replaceAll", &["all", "global", "multiple", "allowmultiple"]),
+        ],
+    ),
+    ("ls", &[("path", FOLDER), ("limit", LIMIT)]),
+    (
+        "find",
+        &[("pattern", &["glob", "globpattern", "filepattern", "name", "query"]), ("path", FOLDER), ("limit", LIMIT)],
+    ),
+    (
+        "grep",
+        &[
+            ("pattern", &["query", "regex", "regexp", "search", "searchterm", "text", "keyword", "q"]),
+            ("path", FOLDER),
+            ("glob", &["include", "includepattern", "filepattern", "filter"]),
+            ("ignoreCase", &["caseinsensitive", "i"]),
+            ("literal", &["fixedstrings", "fixed"]),
+            ("context", &["contextlines", "c"]),
+            ("limit", LIMIT),
+        ],
+    ),
+    (
+        "exec",
+        &[
+            ("command", &["cmd", "script", "shellcommand", "commandline", "code", "input"]),
+            ("workdir", &["cwd", "workingdirectory", "dir", "directory"]),
+            ("timeout", &["timeouts", "timeoutsec", "timeoutsecs", "timeoutseconds"]),
+        ],
+    ),
+    ("spreadsheet", &[("path", PATH), ("sheet", &["sheetname", "worksheet"])]),
+    ("web_fetch", &[("url", &["uri", "link", "href", "address"])]),
+    ("web_search", &[("query", &["q", "search", "searchterm", "searchquery", "keywords", "text"])]),
+    ("memory_search", &[("query", &["q", "search", "text", "keywords"])]),
+    ("memory_get", &[("path", PATH)]),
+];
+
+/// The tool that a model means by what it wrote, among the `known` ones.
+pub fn resolve<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
+    if let Some(exact) = known.iter().find(|name| **name == written) {
+        return Some(exact);
+    }
+    let bare = bare(written);
+    let wanted = squeezed(&bare);
+    if wanted.is_empty() {
+        return None;
+    }
+    if let Some(plain) = known.iter().find(|name| **name == bare) {
+        return Some(plain);
+    }
+    let mut alike = known.iter().filter(|name| squeezed(name) == wanted);
+    match (alike.next(), alike.next()) {
+        (Some(one), None) => return Some(one),
+        (Some(_), Some(_)) => return None,
+        (None, _) => {}
+    }
+    let (_, ours) = SYNONYMS.iter().find(|(theirs, _)| *theirs == wanted)?;
+    known.iter().find(|name| *name == ours).copied()
+}
+
+/// What the model is told about a name that means no tool: the known ones, the nearest first.
+pub fn unknown(written: &str, known: &[&str]) -> String {
+    let wanted = squeezed(&bare(written));
+    let mut names: Vec<(u32, &str)> =
+        known.iter().map(|name| ((strsim::jaro_winkler(&wanted, &squeezed(name)) * 1000.0) as u32, *name)).collect();
+    names.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    let shown: String = written.chars().filter(|c| !c.is_control()).take(80).collect();
+    if names.is_empty() {
+        return format!("There is no tool `{shown}`, and no other one either. Answer without tools.");
+    }
+    let names: Vec<_> = names.iter().map(|(_, name)| format!("`{name}`")).collect();
+    format!("There is no tool `{shown}`. The tools are: {}. Call one of them by its exact name.", names.join(", "))
+}
+
+/// Renames the arguments of a call to ours; `properties` are those of the tool's schema. Returns what was renamed.
+pub fn rename_arguments(tool: &str, properties: &Map<String, Value>, args: &mut Map<String, Value>) -> Vec<Renamed> {
+    let unknown: Vec<String> = args.keys().filter(|key| !properties.contains_key(*key)).cloned().collect();
+    let aliases = ARGUMENTS.iter().find(|(name, _)| *name == tool).map_or(&[][..], |(_, aliases)| aliases);
+    let mut renamed = Vec::new();
+    for property in properties.keys() {
+        if args.contains_key(property) {
+            continue;
+        }
+        let left = || unknown.iter().filter(|key| !renamed.iter().any(|done: &Renamed| done.from == **key));
+        let words = aliases.iter().find(|(ours, _)| ours == property).map_or(&[][..], |(_, words)| words);
+        let same = left().find(|key| squeezed(key) == squeezed(property));
+        let found = same.or_else(|| words.iter().find_map(|word| left().find(|key| squeezed(key) == *word))).cloned();
+        if let Some(from) = found
+            && let Some(value) = args.remove(&from)
+        {
+            args.insert(property.clone(), value);
+            renamed.push(Renamed { from, to: property.clone() });
+        }
+    }
+    renamed
+}
+
+/// An argument that went by another name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renamed {
+    /// As the model wrote it.
+    pub from: String,
+    /// As the schema has it.
+    pub to: String,
+}
+
+/// The name without what wire formats and special tokens put around it, in lower case with `_`.
+fn bare(written: &str) -> String {
+    let mut name = written.trim();
+    while let Some(rest) = name.strip_prefix("<|") {
+        name = rest.split_once("|>").map_or("", |(_, after)| after).trim();
+    }
+    name = name.split("<|").next().unwrap_or("");
+    name = name.split(['(', '\n']).next().unwrap_or("");
+    name =
+        name.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '<' | '>' | '[' | ']' | ')'));
+    if let Some((before, index)) = name.rsplit_once(':')
+        && !index.is_empty()
+        && index.bytes().all(|byte| byte.is_ascii_digit())
+    {
+        name = before;
+    }
+    while let Some((prefix, rest)) = name.split_once(['.', ':', '/'])
+        && PREFIXES.contains(&prefix.to_ascii_lowercase().as_str())
+    {
+        name = rest.trim_start_matches([':', ' ']);
+    }
+    name.trim()
+        .chars()
+        .take(128)
+        .map(|c| if matches!(c, '-' | ' ' | '.') { '_' } else { c.to_ascii_lowercase() })
+        .collect()
+}
+
+fn squeezed(name: &str) -> String {
+    name.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const KNOWN: &[&str] =
+        &["edit", "exec", "find", "grep", "ls", "memory_search", "read", "spreadsheet", "web_fetch", "write"];
+
+    #[test]
+    fn what_is_plainly_meant_is_understood() {
+        for (written, ours) in [
+            ("read", Some("read")),
+            ("Read", Some("read")),
+            ("functions.exec", Some("exec")),
+            ("functions.read:0", Some("read")),
+            ("functions::read", Some("read")),
+            ("default_api.web_fetch", Some("web_fetch")),
+            ("tools/ls", Some("ls")),
+            ("memory-search", Some("memory_search")),
+            ("memorySearch", Some("memory_search")),
+            ("MEMORY SEARCH", Some("memory_search")),
+            ("read_file", Some("read")),
+            ("ReadFile", Some("read")),
+            ("read-file", Some("read")),
+            ("write_file", Some("write")),
+            ("execute_shell", Some("exec")),
+            ("run_command", Some("exec")),
+            ("list_files", Some("ls")),
+            ("list_directory", Some("ls")),
+            ("read_excel", Some("spreadsheet")),
+            ("str_replace", Some("edit")),
+            (" `read` ", Some("read")),
+            ("read()", Some("read")),
+            ("<|constrain|>read", Some("read")),
+            ("read<|channel|>commentary", Some("read")),
+            ("assistant.functions.grep", Some("grep")),
+            ("todo_write", None),
+            ("readd", None),
+            ("", None),
+            ("<|", None),
+            ("...", None),
+            ("functions.", None),
+            ("读", None),
+        ] {
+            assert_eq!(resolve(written, KNOWN), ours, "{written}");
+        }
+    }
+
+    #[test]
+    fn a_tool_of_that_very_name_wins_over_a_synonym_and_ambiguity_is_refused() {
+        assert_eq!(resolve("read_file", &["read", "read_file"]), Some("read_file"));
+        assert_eq!(resolve("readFile", &["read", "read_file"]), Some("read_file"));
+        assert_eq!(resolve("READFILE", &["read_file", "readfile"]), Some("readfile"));
+        assert_eq!(resolve("Read File", &["r_eadfile", "readf_ile"]), None);
+        assert_eq!(resolve("bash", &["read"]), None);
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_nearest_first() {
+        assert_eq!(
+            unknown("greb\u{1b}", &["edit", "grep", "read"]),
+            "There is no tool `greb`. The tools are: `grep`, `read`, `edit`. Call one of them by its exact name."
+        );
+        assert!(unknown("x", &[]).ends_with("Answer without tools."));
+    }
+
+    #[test]
+    fn every_synonym_and_alias_is_written_as_it_is_compared() {
+        for word in SYNONYMS
+            .iter()
+            .map(|(word, _)| word)
+            .chain(ARGUMENTS.iter().flat_map(|(_, aliases)| aliases.iter().flat_map(|(_, words)| words.iter())))
+        {
+            assert_eq!(squeezed(word), *word);
+        }
+    }
+
+    #[test]
+    fn arguments_get_their_names() {
+        let properties = json!({"path": {}, "oldText": {}, "newText": {}, "replaceAll": {}});
+        let properties = properties.as_object().expect("an object");
+        let renamed = |args: Value| {
+            let Value::Object(mut args) = args else { panic!("an object") };
+            let renamed = rename_arguments("edit", properties, &mut args);
+            (Value::Object(args), renamed.len())
+        };
+        let ours = json!({"path": "a", "oldText": "b", "newText": "c", "replaceAll": true});
+        for (theirs, count) in [
+            (json!({"file_path": "a", "old_string": "b", "new_string": "c", "replace_all": true}), 4),
+            (json!({"filePath": "a", "old_text": "b", "newText": "c", "replaceAll": true}), 2),
+            (json!({"filename": "a", "search": "b", "replace": "c", "all": true}), 4),
+            (ours.clone(), 0),
+        ] {
+            assert_eq!(renamed(theirs), (ours.clone(), count));
+        }
+        // What is there already is never overwritten, and what means nothing is left for the schema to refuse.
+        assert_eq!(renamed(json!({"path": "a", "file": "b"})), (json!({"path": "a", "file": "b"}), 0));
+        assert_eq!(renamed(json!({"mode": "a"})), (json!({"mode": "a"}), 0));
+    }
+}
