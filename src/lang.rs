@@ -242,6 +242,22 @@ catalogue! {
     }
 }
 
+// Models: what is wrong with a section, and what a provider did. Seen in chat after "I could not answer".
+catalogue! {
+    model_max_concurrent() {
+        en: "expected a number from 1 to 4096",
+        zh: "应为 1 到 4096 之间的数字",
+    }
+    model_no_rule() {
+        en: "no rule of the scripted model matches this message",
+        zh: "脚本模型没有与这条消息匹配的规则",
+    }
+    model_no_tools() {
+        en: "I would need a tool for that, and I may not use one here.",
+        zh: "这需要用到工具，但我在这里不能使用。",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

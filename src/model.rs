@@ -1,5 +1,8 @@
 //! Station 8: the seam to a language model, one request in, one streamed response or one classified error out.
 
+pub mod config;
+pub mod scripted;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -156,6 +159,28 @@ pub struct Usage {
     /// Counted by us.
     #[serde(default)]
     pub estimated: bool,
+}
+
+impl Usage {
+    /// A rough count for providers that give none: four bytes a token, which is near for English and for Chinese alike.
+    pub fn estimate(request: &ModelRequest, response: &ModelResponse) -> Self {
+        let calls = |calls: &[ToolCall]| -> usize {
+            calls.iter().map(|call| call.name.len() + call.arguments.len() + 16).sum()
+        };
+        let messages = request.messages.iter().map(|message| match message {
+            Message::User { text } | Message::Tool { text, .. } => text.len() + 16,
+            Message::Assistant { text, calls: made, .. } => text.len() + calls(made) + 16,
+        });
+        let tools = request.tools.iter().map(|tool| tool.name.len() + tool.description.len() + 128);
+        let input = request.system.len() + messages.sum::<usize>() + tools.sum::<usize>();
+        let output = response.text.len() + calls(&response.calls);
+        Self { input: input.div_ceil(4) as u64, output: output.div_ceil(4) as u64, cached: 0, estimated: true }
+    }
+}
+
+/// A call id of our own (`call_…`, 31 characters): providers repeat theirs, leave them out or send them empty.
+pub fn new_call_id() -> String {
+    format!("call_{}", ulid::Ulid::generate())
 }
 
 /// Why there is no response, named by what the caller does next. Texts are plain, bounded (500 characters) and free of
