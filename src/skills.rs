@@ -64,6 +64,8 @@ pub struct Skill {
     pub install: Option<Value>,
     /// The callable tool it declares, as written; not checked.
     pub tool: Option<Value>,
+    /// SHA-256 (hex) of its SKILL.md; empty when it was not read.
+    pub sha256: String,
 }
 
 /// What a skill needs before it is offered.
@@ -90,10 +92,10 @@ pub enum Tier {
     Workspace,
     /// Installed by the owner.
     Managed,
-    /// Shipped with crawfish.
-    Bundled,
-    /// Folders of other programs, `[skills] dirs`.
+    /// Folders the owner named in `[skills] dirs`, those of other programs among them.
     Extra,
+    /// Shipped inside the binary: everything else may replace it.
+    Bundled,
 }
 
 /// A folder of skills.
@@ -103,6 +105,23 @@ pub struct Source {
     pub tier: Tier,
     /// The folder; `~` at the start is the home folder.
     pub dir: PathBuf,
+}
+
+/// The usual folders of an agent: `skills` in its workspace, `skills` in the data folder (installed ones), the folders
+/// of `[skills] dirs`, and where [`write_bundled`] puts the shipped ones.
+pub fn sources(workspace: &Path, data: &Path, dirs: impl IntoIterator<Item = PathBuf>) -> Vec<Source> {
+    let mut sources = vec![
+        Source { tier: Tier::Workspace, dir: workspace.join("skills") },
+        Source { tier: Tier::Managed, dir: data.join("skills") },
+    ];
+    sources.extend(dirs.into_iter().map(|dir| Source { tier: Tier::Extra, dir }));
+    sources.push(Source { tier: Tier::Bundled, dir: bundled_dir(data) });
+    sources
+}
+
+/// Where the skills inside the binary are written.
+pub fn bundled_dir(data: &Path) -> PathBuf {
+    data.join("bundled-skills")
 }
 
 /// Whether a skill can be used.
@@ -154,11 +173,11 @@ pub enum Fault {
     NoFrontMatter,
     /// The second `---` line is missing.
     NotClosed,
-    /// The file has more bytes than [`load::FILE_BYTES`].
+    /// The file has more than 256,000 bytes.
     TooLarge,
-    /// The front matter has more bytes than [`front_matter::BYTES`].
+    /// The front matter has more than 64 KiB.
     FrontMatterTooLarge,
-    /// Nested deeper than [`front_matter::DEPTH`].
+    /// Nested deeper than 64 levels.
     TooDeep,
     /// Anchors and aliases, or explicit type tags.
     AnchorsOrTags,
@@ -214,7 +233,7 @@ pub enum Warning {
     NameFromFolder,
     /// Capitals, spaces or other letters in the name: its command is the alias.
     OddName(String),
-    /// It hides another skill of the same name.
+    /// It hides another skill of the same name whose SKILL.md says something else.
     Hides(PathBuf),
 }
 
@@ -249,24 +268,25 @@ pub trait Env: Send + Sync {
     fn home(&self) -> Option<&Path>;
 }
 
-/// This process's environment, without any configuration.
-#[derive(Clone, Debug)]
+/// The value of a variable, if it is set.
+type Lookup = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// The machine we run on: environment variables as the configuration sees them (`.env` too), and the configuration.
 pub struct ProcessEnv {
+    variable: Lookup,
     path: Vec<PathBuf>,
     home: Option<PathBuf>,
+    config: Value,
 }
 
 impl ProcessEnv {
-    /// Reads PATH and the home folder.
-    pub fn new() -> Self {
-        let path = std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
-        Self { path, home: std::env::home_dir().filter(|home| !home.as_os_str().is_empty()) }
-    }
-}
-
-impl Default for ProcessEnv {
-    fn default() -> Self {
-        Self::new()
+    /// `variable` looks an environment variable up; `config` is the whole configuration, where only the truth of a value
+    /// counts (secrets may be masked).
+    pub fn new(variable: impl Fn(&str) -> Option<String> + Send + Sync + 'static, config: Value) -> Self {
+        let filled = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let path = filled("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
+        let home = filled("HOME").or_else(|| filled("USERPROFILE")).map(PathBuf::from);
+        Self { variable: Box::new(variable), path, home, config }
     }
 }
 
@@ -279,8 +299,7 @@ impl Env for ProcessEnv {
     }
 
     fn has_variable(&self, name: &str) -> bool {
-        // `var_os` answers `None` for names that cannot exist.
-        std::env::var_os(name).is_some_and(|value| !value.is_empty())
+        (self.variable)(name).is_some_and(|value| !value.is_empty())
     }
 
     fn os(&self) -> &str {
@@ -291,12 +310,21 @@ impl Env for ProcessEnv {
         }
     }
 
-    fn config_is_true(&self, _path: &str) -> bool {
-        false
+    fn config_is_true(&self, path: &str) -> bool {
+        let found = path.split('.').try_fold(&self.config, |value, key| value.get(key));
+        match found {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(truth)) => *truth,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Number(number)) => number.as_f64() != Some(0.0),
+            Some(Value::Array(list)) => !list.is_empty(),
+            Some(Value::Object(table)) => !table.is_empty(),
+        }
     }
 
-    fn is_enabled(&self, _key: &str) -> bool {
-        true
+    fn is_enabled(&self, key: &str) -> bool {
+        let entry = self.config.get("skills").and_then(|skills| skills.get("entries")?.get(key)?.get("enabled"));
+        entry != Some(&Value::Bool(false))
     }
 
     fn home(&self) -> Option<&Path> {

@@ -103,7 +103,9 @@ pub struct Section {
 impl Section {
     /// SHA-256 of the text in hex: the journal keeps this instead of the text.
     pub fn sha256(&self) -> String {
-        Sha256::digest(self.text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+        let digest = Sha256::digest(self.text.as_bytes());
+        let hex = |half: u8| char::from_digit(u32::from(half), 16).expect("half a byte is a hex digit");
+        digest.iter().flat_map(|byte| [hex(byte >> 4), hex(byte & 15)]).collect()
     }
 }
 
@@ -182,7 +184,7 @@ fn core_rules(prompt: &mut Prompt, input: &PromptInput<'_>, rules: &Rules) {
     let mut messaging = rules.get("messaging").to_owned();
     if has("message") {
         messaging.push('\n');
-        messaging.push_str(rules.get("messaging_tool"));
+        messaging.push_str(rules.get(if input.silent_allowed { "messaging_tool_silent" } else { "messaging_tool" }));
     }
     prompt.push("messaging", messaging);
     if input.silent_allowed {
@@ -249,7 +251,7 @@ fn project_context(prompt: &mut Prompt, input: &PromptInput<'_>, rules: &Rules) 
     }
     let mut head = rules.get("project_context").to_owned();
     if shown.iter().any(|(name, _)| name == "SOUL.md") {
-        head.push(' ');
+        head.push('\n');
         head.push_str(rules.get("soul"));
     }
     for (rule, names) in [("missing", missing), ("empty", empty), ("refused", refused), ("left_out", left_out)] {

@@ -180,14 +180,16 @@ fn text_of(location: &Path) -> Result<String, Fault> {
 
 fn read(candidate: Candidate, tier: Tier, env: &dyn Env) -> Skill {
     let Candidate { location, folder, fault } = candidate;
-    let front = match fault {
+    let text = match fault {
         Some(fault) => Err(fault),
-        None => text_of(&location).and_then(|text| front_matter::parse(&text)),
+        None => text_of(&location),
     };
-    match front {
+    let sha256 = text.as_ref().map(|text| hex(&Sha256::digest(text.as_bytes()))).unwrap_or_default();
+    let skill = match text.and_then(|text| front_matter::parse(&text)) {
         Ok(front) => skill(front, &folder, location, tier, env),
-        Err(fault) => Skill { state: State::Broken(fault), ..blank(folder, location, tier) },
-    }
+        Err(fault) => Skill { state: State::Broken(fault), ..blank(harmless(&folder), location, tier) },
+    };
+    Skill { sha256, ..skill }
 }
 
 fn blank(name: String, location: PathBuf, tier: Tier) -> Skill {
@@ -208,7 +210,12 @@ fn blank(name: String, location: PathBuf, tier: Tier) -> Skill {
         requires: Requires::default(),
         install: None,
         tool: None,
+        sha256: String::new(),
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Reads the fields of a front matter into a skill. Pure but for the questions to `env`.
@@ -427,10 +434,8 @@ fn settle(found: Vec<Skill>) -> Vec<Skill> {
             continue;
         }
         match winner.get(&key_of(&skill.name)) {
-            Some(at) => {
-                let hides = Warning::Hides(skill.location);
-                list[*at].warnings.push(hides);
-            }
+            Some(at) if list[*at].sha256 == skill.sha256 => {}
+            Some(at) => list[*at].warnings.push(Warning::Hides(skill.location)),
             None => {
                 winner.insert(key_of(&skill.name), list.len());
                 list.push(skill);
@@ -451,10 +456,9 @@ fn settle(found: Vec<Skill>) -> Vec<Skill> {
     let mut taken = HashSet::new();
     for skill in &mut list {
         let folder = skill.location.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-        let wanted = alias_of(&skill.name).or_else(|| alias_of(&folder.unwrap_or_default())).unwrap_or_else(|| {
-            let digest = Sha256::digest(skill.name.as_bytes());
-            format!("skill_{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2])
-        });
+        let wanted = alias_of(&skill.name)
+            .or_else(|| alias_of(&folder.unwrap_or_default()))
+            .unwrap_or_else(|| format!("skill_{}", hex(&Sha256::digest(skill.name.as_bytes())[..3])));
         if matches!(skill.state, State::Broken(_)) {
             skill.alias = wanted;
             continue;

@@ -270,11 +270,14 @@ fn a_look_alike_of_another_name_is_refused() {
 #[test]
 fn the_nearest_folder_wins_and_says_what_it_hides() {
     let home = tempfile::tempdir().expect("a temporary folder");
-    let dirs: Vec<PathBuf> = ["extra", "bundled", "managed", "workspace"].map(|dir| home.path().join(dir)).to_vec();
-    let tiers = [Tier::Extra, Tier::Bundled, Tier::Managed, Tier::Workspace];
-    for dir in &dirs {
-        put(dir, "notes", named("notes"));
+    let dirs: Vec<PathBuf> = ["bundled", "extra", "managed", "workspace"].map(|dir| home.path().join(dir)).to_vec();
+    let tiers = [Tier::Bundled, Tier::Extra, Tier::Managed, Tier::Workspace];
+    for dir in &dirs[1..] {
+        put(dir, "notes", format!("{}{}", named("notes"), dir.display()));
     }
+    // The same words under another roof hide nothing.
+    fs::create_dir_all(dirs[0].join("notes")).expect("writable");
+    fs::copy(dirs[3].join("notes/SKILL.md"), dirs[0].join("notes/SKILL.md")).expect("written above");
     put(&dirs[3], "z-notes", named("Notes"));
     // A broken file of higher rank does not hide one that works.
     put(&dirs[3], "weather", "---\nname: weather\n---\n");
@@ -282,20 +285,56 @@ fn the_nearest_folder_wins_and_says_what_it_hides() {
     let sources: Vec<Source> = tiers.iter().zip(&dirs).map(|(tier, dir)| source(*tier, dir)).collect();
     let skills = Skills::load(&sources, &Machine::default());
     let usable: Vec<(&str, Tier)> = skills.usable().map(|skill| (skill.name.as_str(), skill.tier)).collect();
-    assert_eq!(usable, [("notes", Tier::Workspace), ("weather", Tier::Bundled)]);
+    assert_eq!(usable, [("notes", Tier::Workspace), ("weather", Tier::Extra)]);
     let hides = |path: &Path| Warning::Hides(path.join("SKILL.md"));
     assert_eq!(
         by_name(&skills, "notes").warnings,
-        [
-            hides(&dirs[3].join("z-notes")),
-            hides(&dirs[2].join("notes")),
-            hides(&dirs[1].join("notes")),
-            hides(&dirs[0].join("notes"))
-        ]
+        [hides(&dirs[3].join("z-notes")), hides(&dirs[2].join("notes")), hides(&dirs[1].join("notes"))]
     );
     let mut turned = sources.clone();
     turned.reverse();
     assert_eq!(Skills::load(&turned, &Machine::default()).list, skills.list);
+}
+
+#[test]
+fn the_usual_folders_in_order_of_rank() {
+    let folders = sources(Path::new("/w"), Path::new("/d"), [PathBuf::from("~/.openclaw/skills")]);
+    let expected = [
+        (Tier::Workspace, "/w/skills"),
+        (Tier::Managed, "/d/skills"),
+        (Tier::Extra, "~/.openclaw/skills"),
+        (Tier::Bundled, "/d/bundled-skills"),
+    ];
+    assert_eq!(folders, expected.map(|(tier, dir)| source(tier, Path::new(dir))));
+}
+
+#[test]
+fn the_machine_answers_from_its_variables_and_configuration() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    fs::write(home.path().join("gh"), "").expect("writable");
+    let path = std::env::join_paths([Path::new("nowhere"), home.path()]).expect("no separators in it");
+    let path = path.into_string().expect("temporary folders are plain text");
+    let variable = move |name: &str| match name {
+        "PATH" => Some(path.clone()),
+        "HOME" => Some("/home/ann".to_owned()),
+        "KEY" => Some("secret".to_owned()),
+        "EMPTY" => Some(String::new()),
+        _ => None,
+    };
+    let config = json!({"tools": {"exec": {"enabled": true, "off": false, "list": []}}, "x": "",
+        "skills": {"entries": {"gone": {"enabled": false}, "kept": {"enabled": true}}}});
+    let machine = ProcessEnv::new(variable, config);
+    assert!(machine.has_program("gh") && !machine.has_program("jq"));
+    for name in ["", ".", "..", "../gh", "/bin/sh", "a\0b"] {
+        assert!(!machine.has_program(name), "{name:?}");
+    }
+    assert!(machine.has_variable("KEY") && !machine.has_variable("EMPTY") && !machine.has_variable("OTHER"));
+    assert_eq!(machine.home(), Some(Path::new("/home/ann")));
+    assert!(machine.config_is_true("tools.exec.enabled") && machine.config_is_true("tools.exec"));
+    for path in ["tools.exec.off", "tools.exec.list", "x", "tools.none", "x.y.z", ""] {
+        assert!(!machine.config_is_true(path), "{path}");
+    }
+    assert!(!machine.is_enabled("gone") && machine.is_enabled("kept") && machine.is_enabled("other"));
 }
 
 #[test]

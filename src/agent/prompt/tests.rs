@@ -232,7 +232,9 @@ fn silence_and_the_message_tool_are_spoken_of_where_they_exist() {
     tools.push(ToolSpec { name: "message".into(), description: String::new(), parameters: json!({}) });
     tools.push(ToolSpec { name: "memory_search".into(), description: String::new(), parameters: json!({}) });
     let text = assemble(&input(Lang::En, &files, &tools, &[])).text();
-    assert!(text.contains("Use `message` for any other chat") && text.contains("`memory_search` first"));
+    assert!(text.contains("end with NO_REPLY alone") && text.contains("`memory_search` first"));
+    let quiet = assemble(&PromptInput { silent_allowed: false, ..input(Lang::En, &files, &tools, &[]) }).text();
+    assert!(quiet.contains("never for this one") && !quiet.contains("NO_REPLY"));
 }
 
 #[test]
