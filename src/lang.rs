@@ -186,6 +186,10 @@ catalogue! {
         en: "an unusual name; its command is /{alias}",
         zh: "名称不常规，命令为 /{alias}",
     }
+    skill_hidden_characters() {
+        en: "the file has characters that people cannot see; look at it before you trust it",
+        zh: "文件含有不可见字符，信任之前请先检查",
+    }
     skill_hides(path) {
         en: "hides another skill of the same name: {path}",
         zh: "同名技能被覆盖：{path}",

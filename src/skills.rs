@@ -233,6 +233,8 @@ pub enum Warning {
     NameFromFolder,
     /// Capitals, spaces or other letters in the name: its command is the alias.
     OddName(String),
+    /// The file has characters that people do not see: tag letters or direction overrides.
+    HiddenCharacters,
     /// It hides another skill of the same name whose SKILL.md says something else.
     Hides(PathBuf),
 }
@@ -247,6 +249,7 @@ impl Warning {
             Self::CutAtHash => lang::skill_cut_at_hash(lang),
             Self::NameFromFolder => lang::skill_name_from_folder(lang),
             Self::OddName(alias) => lang::skill_odd_name(lang, alias),
+            Self::HiddenCharacters => lang::skill_hidden_characters(lang),
             Self::Hides(path) => lang::skill_hides(lang, path.display()),
         }
     }

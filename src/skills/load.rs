@@ -185,10 +185,14 @@ fn read(candidate: Candidate, tier: Tier, env: &dyn Env) -> Skill {
         None => text_of(&location),
     };
     let sha256 = text.as_ref().map(|text| hex(&Sha256::digest(text.as_bytes()))).unwrap_or_default();
-    let skill = match text.and_then(|text| front_matter::parse(&text)) {
+    let hides_text = text.as_ref().is_ok_and(|text| text.contains(is_deceptive));
+    let mut skill = match text.and_then(|text| front_matter::parse(&text)) {
         Ok(front) => skill(front, &folder, location, tier, env),
         Err(fault) => Skill { state: State::Broken(fault), ..blank(harmless(&folder), location, tier) },
     };
+    if hides_text {
+        skill.warnings.push(Warning::HiddenCharacters);
+    }
     Skill { sha256, ..skill }
 }
 
@@ -367,6 +371,11 @@ fn is_invisible(c: char) -> bool {
         || matches!(c,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Characters that make a text say to a model what a person does not see.
+fn is_deceptive(c: char) -> bool {
+    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}')
 }
 
 fn harmless(name: &str) -> String {

@@ -198,6 +198,34 @@ fn one_broken_skill_costs_itself_alone() {
     assert_eq!(skills.entries(None).len(), 1);
 }
 
+/// The files of `src/tests/corpus/skills` (bad-inputs.md 17–24), each as a skill of its own beside a good one.
+#[test]
+fn the_corpus_gets_the_stated_answers() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/corpus/skills");
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(&corpus).expect("the corpus is there").map(|entry| entry.expect("readable").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == "md"));
+    files.sort();
+    assert!(files.len() > 20, "{files:?}");
+    for path in files {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        put(home.path(), "candidate", fs::read(&path).expect("readable"));
+        put(home.path(), "good", named("good"));
+        let skills = loaded(home.path());
+        assert_eq!(by_name(&skills, "good").state, State::Loaded, "{path:?}");
+        let skill = skills.list.iter().find(|skill| skill.name != "good").expect("the candidate is listed");
+        let state = match &skill.state {
+            State::Loaded => format!("loaded as {} /{}", skill.name, skill.alias),
+            State::Off(needs) => format!("off: {}", needs[0].text(Lang::En)),
+            State::Broken(fault) => format!("broken: {}", fault.text(Lang::En)),
+        };
+        let warnings: String =
+            skill.warnings.iter().map(|warning| format!("warning: {}\n", warning.text(Lang::En))).collect();
+        let expected = fs::read_to_string(path.with_extension("expected")).expect("each file has its answer");
+        assert_eq!(format!("{state}\n{warnings}"), expected, "{path:?}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn links_and_pipes_are_refused_and_never_read() {
