@@ -121,12 +121,11 @@ pub async fn check_shutdown(channel: &dyn Channel, gateway: &FakeGateway) {
 /// # Panics
 /// When a part is empty or too long, words are lost or reordered, or two calls differ.
 pub fn check_render(channel: &dyn Channel) {
-    for text in texts(channel.capabilities().text_limit) {
-        for level in [Level::Rich, Level::Plain] {
-            for reply in [Reply::message(text.clone()), Reply::error(text.clone())] {
-                check_rendered(channel, &reply, level);
-            }
+    for level in [Level::Rich, Level::Plain] {
+        for text in texts(channel.capabilities().text_limit) {
+            check_rendered(channel, &Reply::message(text), level);
         }
+        check_rendered(channel, &Reply::error("it **failed**: <b>no</b> model"), level);
     }
     for level in [Level::Rich, Level::Plain] {
         let silent = channel.render(&Reply::message(""), level);
@@ -393,23 +392,47 @@ impl Drop for Counted<'_> {
 pub struct FakeClock {
     start_ms: i64,
     elapsed: watch::Sender<Duration>,
-    sleeping: watch::Sender<usize>,
+    /// When each sleeper wakes; who is due is no sleeper any more, whether or not it has run since.
+    sleepers: watch::Sender<Vec<Duration>>,
 }
 
 impl FakeClock {
     /// A clock that stands at this epoch millisecond.
     pub fn at(start_ms: i64) -> Self {
-        Self { start_ms, elapsed: watch::Sender::new(Duration::ZERO), sleeping: watch::Sender::new(0) }
+        Self { start_ms, elapsed: watch::Sender::new(Duration::ZERO), sleepers: watch::Sender::new(Vec::new()) }
     }
 
     /// Moves on; every sleep that is over by then wakes.
     pub fn advance(&self, by: Duration) {
-        self.elapsed.send_modify(|elapsed| *elapsed += by);
+        let now = *self.elapsed.borrow() + by;
+        self.sleepers.send_modify(|sleepers| sleepers.retain(|until| *until > now));
+        self.elapsed.send_replace(now);
     }
 
     /// Waits until at least `count` callers sleep, so that a test advances only after its subject began to wait.
     pub async fn until_sleeping(&self, count: usize) {
-        let _ = self.sleeping.subscribe().wait_for(|sleeping| *sleeping >= count).await;
+        let _ = self.sleepers.subscribe().wait_for(|sleepers| sleepers.len() >= count).await;
+    }
+}
+
+/// Sleeps while it lives.
+struct Sleeper<'a>(&'a FakeClock, Duration);
+
+impl<'a> Sleeper<'a> {
+    fn until(clock: &'a FakeClock, until: Duration) -> Self {
+        clock.sleepers.send_modify(|sleepers| sleepers.push(until));
+        Self(clock, until)
+    }
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        self.0.sleepers.send_modify(|sleepers| {
+            // Sleepers that wake at the same moment are alike.
+            if let Some(place) = sleepers.iter().position(|until| *until == self.1) {
+                sleepers.swap_remove(place);
+            }
+        });
     }
 }
 
@@ -427,7 +450,7 @@ impl Clock for FakeClock {
     async fn sleep(&self, duration: Duration) {
         let mut elapsed = self.elapsed.subscribe();
         let until = elapsed.borrow().saturating_add(duration);
-        let _sleeping = Counted::enter(&self.sleeping);
+        let _sleeper = Sleeper::until(self, until);
         let _ = elapsed.wait_for(|now| *now >= until).await;
     }
 }
