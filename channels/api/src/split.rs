@@ -391,6 +391,36 @@ mod tests {
         }
 
         #[test]
+        fn every_piece_closes_the_fences_it_opens_and_code_lines_stay_whole(
+            blocks in proptest::collection::vec(
+                prop_oneof![
+                    "[a-z ]{1,80}[.]",
+                    proptest::collection::vec(" {0,4}[a-z]{1,12}", 1..12)
+                        .prop_map(|lines| format!("```rust\n{}\n```", lines.join("\n"))),
+                ],
+                1..8,
+            ),
+            limit in 50_usize..120,
+        ) {
+            let text = blocks.join("\n\n");
+            let mut code = Vec::new();
+            for piece in split(&text, limit, TextUnit::Chars) {
+                let mut inside = false;
+                for line in piece.lines() {
+                    if line.starts_with("```") {
+                        prop_assert_eq!(line, if inside { "```" } else { "```rust" });
+                        inside = !inside;
+                    } else if inside {
+                        code.push(line.to_owned());
+                    }
+                }
+                prop_assert!(!inside, "left open: {piece:?}");
+            }
+            let blocks = blocks.iter().filter_map(|block| block.strip_prefix("```rust\n")?.strip_suffix("\n```"));
+            prop_assert_eq!(code, blocks.flat_map(str::lines).map(str::to_owned).collect::<Vec<_>>());
+        }
+
+        #[test]
         fn any_limit_ends(text in texts(), limit in 0_usize..4, unit in units()) {
             split(&text, limit, unit);
         }

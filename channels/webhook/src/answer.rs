@@ -54,9 +54,11 @@ impl Refusal {
     pub fn response(&self) -> HttpResponse {
         let (status, code, message) = match self {
             Self::BadJson(problem) => (StatusCode::BAD_REQUEST, "bad_json", problem.clone()),
-            Self::Unauthorized => {
-                (StatusCode::UNAUTHORIZED, "unauthorized", "the request is not signed by this bridge".to_owned())
-            }
+            Self::Unauthorized => (
+                StatusCode::UNAUTHORIZED,
+                "unauthorized",
+                "nothing proves that this request comes from the bridge".to_owned(),
+            ),
             Self::SenderNotAllowed => (
                 StatusCode::FORBIDDEN,
                 "sender_not_allowed",

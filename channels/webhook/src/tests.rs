@@ -956,6 +956,55 @@ async fn nobody_at_home_is_a_retry_and_names_no_secret_of_the_url() {
 }
 
 #[tokio::test]
+async fn an_answer_that_never_comes_is_a_retry_because_the_receiver_knows_copies() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}/hook", listener.local_addr().expect("bound"));
+    let bridge =
+        Bridge::start(Config { callback_url: Some(url), allow_private_callback: true, ..signed_config() }).await;
+    let cut = async {
+        use tokio::io::AsyncReadExt;
+        let (mut peer, _) = listener.accept().await.expect("a connection");
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"}") {
+            let read = peer.read_buf(&mut seen).await.expect("the request comes");
+            assert!(read > 0, "the whole request comes");
+        }
+    };
+    let (sent, ()) = tokio::join!(send(&bridge, "pt_1", "hi"), cut);
+    assert_eq!(SendClass::of(&sent), SendClass::Retry);
+}
+
+#[tokio::test]
+async fn a_receiver_on_this_machine_is_reached_without_the_proxy() {
+    let receiver = Receiver::start().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let nowhere = format!("http://{}", listener.local_addr().expect("bound"));
+    drop(listener);
+    let proxy = reqwest::Proxy::all(nowhere).expect("a proxy");
+    let hook = Webhook::new("bridge", to_receiver(&receiver), reqwest::Client::builder().proxy(proxy));
+    let hook = hook.expect("the test's config is good");
+    hook.remember(&FakeGateway::new().context());
+    let part = hook.render(&Reply::message("hi"), channel_api::Level::Rich).remove(0);
+    hook.send(&room(), &part, &key("pt_1")).await.expect("posted past the proxy");
+    assert_eq!(receiver.got().len(), 1);
+}
+
+#[tokio::test]
+async fn a_caller_that_does_not_read_does_not_hold_up_a_shutdown() {
+    let mut bridge = Bridge::with_token().await;
+    let calling = bridge.calling(message("m-1").with("prefer", "wait=30"));
+    bridge.until_watched(1).await;
+    bridge.answer("m-1", "Hi");
+    let unread = calling.response().await;
+    bridge.gateway.shutdown.cancel();
+    bridge.gateway.clock.until_sleeping(2).await;
+    bridge.gateway.clock.advance(Duration::from_secs(1));
+    bridge.tasks.join_next().await.expect("run is there").expect("run ends well");
+    assert_eq!(bridge.gateway.settlements.look(|state| state.released.len()), 1);
+    drop(unread);
+}
+
+#[tokio::test]
 async fn without_a_callback_a_part_is_sent_at_once_and_kept_for_polls() {
     let bridge = Bridge::with_token().await;
     assert_eq!(send(&bridge, "pt_1", "hi").await.expect("kept"), Receipt::default());

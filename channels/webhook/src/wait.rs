@@ -28,6 +28,9 @@ use crate::{
 /// How long a written answer may take to reach the connection.
 const WRITE_TIME: Duration = Duration::from_secs(60);
 
+/// The same once the gateway stops: what is on its way may still arrive, nobody is waited for.
+const LAST_WRITE_TIME: Duration = Duration::from_secs(1);
+
 /// A sign of life for the caller of a stream.
 const PING: Duration = Duration::from_secs(15);
 
@@ -127,7 +130,7 @@ impl Exchange {
         reply.send(response).ok()?;
         tokio::select! {
             written = written => written.ok()?,
-            () = ctx.clock.sleep(WRITE_TIME) => return None,
+            () = too_long(&ctx) => return None,
         }
         Some(part_ids(&settled))
     }
@@ -194,9 +197,21 @@ impl Exchange {
         };
         tokio::select! {
             taken = last_words => taken?,
-            () = ctx.clock.sleep(WRITE_TIME) => return None,
+            () = too_long(&ctx) => return None,
         }
         Some(part_ids(&settled))
+    }
+}
+
+/// Ends when an answer has had its time to be written.
+async fn too_long(ctx: &ChannelContext) {
+    let stopping = async {
+        ctx.shutdown.cancelled().await;
+        ctx.clock.sleep(LAST_WRITE_TIME).await;
+    };
+    tokio::select! {
+        () = ctx.clock.sleep(WRITE_TIME) => {}
+        () = stopping => {}
     }
 }
 

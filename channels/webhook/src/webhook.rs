@@ -116,7 +116,7 @@ impl Webhook {
         })
     }
 
-    fn remember(&self, ctx: &ChannelContext) {
+    pub(crate) fn remember(&self, ctx: &ChannelContext) {
         *self.ctx.write().unwrap_or_else(PoisonError::into_inner) = Some(ctx.clone());
     }
 
@@ -304,7 +304,9 @@ impl HttpEndpoint for Webhook {
     }
 
     async fn handle(&self, ctx: &ChannelContext, request: HttpRequest) -> HttpResponse {
-        self.remember(ctx);
+        if self.remembered().is_none() {
+            self.remember(ctx);
+        }
         self.answer(ctx, request).await.unwrap_or_else(|refusal| refusal.response())
     }
 }
