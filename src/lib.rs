@@ -18,6 +18,7 @@ pub mod lang;
 pub mod lifecycle;
 pub mod os;
 pub mod policy;
+pub mod reply;
 pub mod secrets;
 pub mod skills;
 pub mod store;
