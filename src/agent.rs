@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{inbox::QueueConfig, lang::Lang};
 
 pub mod prompt;
+pub mod turn;
 
 /// `[agent]`: the agent `main`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

@@ -196,6 +196,62 @@ catalogue! {
     }
 }
 
+// The turn: why it failed, and what is said beside an answer.
+catalogue! {
+    turn_round_limit(rounds) {
+        en: "I used up my {rounds} steps for this message before I was done. Ask me to go on, or for a smaller part.",
+        zh: "这条消息的 {rounds} 个步骤已用完，任务还没有做完。可以让我继续，或换成更小的任务。",
+    }
+    turn_loop(tool) {
+        en: "I kept making the same call ({tool}) with the same result and stopped.",
+        zh: "我反复调用“{tool}”，每次结果都一样，已停下。",
+    }
+    turn_unknown_tools() {
+        en: "The model kept asking for tools that do not exist.",
+        zh: "模型一直在调用不存在的工具。",
+    }
+    turn_empty() {
+        en: "The model gave no answer, twice.",
+        zh: "模型两次都没有给出内容。",
+    }
+    turn_pseudo_call() {
+        en: "The model only wrote down a tool call instead of making it. Nothing of that call was run.",
+        zh: "模型只是把工具调用写成了文字，没有真正调用。该调用没有执行。",
+    }
+    turn_too_long() {
+        en: "The conversation is too long for the model, even after leaving out older messages. `/new` starts a fresh one.",
+        zh: "对话太长，省去较早的内容后仍超出模型的限制。可用 `/new` 开始新的对话。",
+    }
+    turn_order() {
+        en: "The model's provider refuses this conversation's history. `/new` starts a fresh one.",
+        zh: "模型服务商不接受这段对话的历史记录。可用 `/new` 开始新的对话。",
+    }
+    turn_refused(why) {
+        en: "The model's provider refused this content ({why}). It is left out from now on.",
+        zh: "模型服务商拒绝了这段内容（{why}），之后的对话不再带上它。",
+    }
+    turn_unavailable(why) {
+        en: "The model cannot be reached right now ({why}). Please try again later.",
+        zh: "模型暂时无法使用（{why}），请稍后再试。",
+    }
+    turn_busy(seconds) {
+        en: "busy, asks to wait {seconds} s",
+        zh: "繁忙，要求等待 {seconds} 秒",
+    }
+    turn_model(why) {
+        en: "The model's settings need the operator's attention ({why}).",
+        zh: "模型的设置需要管理员处理（{why}）。",
+    }
+    turn_filtered() {
+        en: "(The provider's content filter cut this answer off.)",
+        zh: "（回答被模型服务商的内容过滤中断。）",
+    }
+    turn_cut() {
+        en: "(The answer was cut off here.)",
+        zh: "（回答在此被截断。）",
+    }
+}
+
 // The workspace: why a file was not read.
 catalogue! {
     file_leaves_workspace() {
