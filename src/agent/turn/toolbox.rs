@@ -1,7 +1,5 @@
 //! The toolbox of a real turn: the registry narrowed to what the sender may use, and the skills the prompt lists.
 
-use serde_json::Value;
-
 use super::{ArgumentError, Arguments, Resolved, Toolbox};
 use crate::{
     model::ToolSpec,
@@ -99,7 +97,7 @@ mod tests {
         assert_eq!(arguments.value, json!({"path": "a.md"}));
         assert!(!arguments.repairs.is_empty());
         assert!(tools.check_arguments("read", "{\"path\":").is_err());
-        assert!(tools.check_arguments("read", "{\"path\": 7}").is_err());
+        assert!(tools.check_arguments("read", "{}").is_err());
     }
 
     #[test]
