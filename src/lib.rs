@@ -20,6 +20,7 @@ pub mod os;
 pub mod policy;
 pub mod reply;
 pub mod secrets;
+pub mod reply;
 pub mod skills;
 pub mod store;
 pub mod workspace;
