@@ -1,9 +1,47 @@
-//! Station 9, the agent's driver: performs the IO that a `Turn` asks for.
+//! Station 9, the agent's driver: performs the IO that a [`Turn`] asks for, and nothing else.
+//!
+//! Every model and tool call is a journal row. A tool step is recorded as started before it runs (durably when it has
+//! an effect), so that a restart knows what may have happened; the last model step is recorded with commit 2.
 
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use channel_api::{
+    Attachment, AttachmentKind, Clock, ConversationKind, InboxId, LiveEvent, MediaSource, StepId, Trust,
+};
+use jiff::{Timestamp, tz::TimeZone};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
 
-use crate::{inbox::QueueConfig, lang::Lang};
+use self::{
+    briefing::{Briefing, Need},
+    prompt::{Quote, Said, UserText, Who, user_text},
+    turn::{
+        FailReason, Limits, PlannedCall, Setup, Step, Toolbox, Turn, interrupted_result, journal_of, journal_of_error,
+        toolbox::Offered,
+    },
+};
+use crate::{
+    inbox::QueueConfig,
+    intake::command::Command,
+    journal::{Journal, LiveRow},
+    lang::{self, Lang},
+    model::{Message, Model, ModelError, ModelRequest, Progress, Usage},
+    policy::{Role, Verdict, may_call},
+    reply::{HoldBack, Policy},
+    session::SessionKey,
+    store::{Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, TurnStore},
+    tools::{Effect, Registry, ToolContext, ToolError},
+};
 
+pub mod briefing;
 pub mod prompt;
 pub mod turn;
 
@@ -61,4 +99,607 @@ pub enum SilentReplies {
     Everywhere,
     /// In groups only.
     Groups,
+}
+
+/// All agents of this process, by id.
+#[derive(Clone)]
+pub struct Agents(Arc<BTreeMap<String, Agent>>);
+
+impl Agents {
+    /// These agents; one is named `main`.
+    pub fn new(agents: impl IntoIterator<Item = Agent>) -> Self {
+        Self(Arc::new(agents.into_iter().map(|agent| (agent.id.clone(), agent)).collect()))
+    }
+
+    /// The agent of that id; `main` when it is not configured (any more).
+    pub fn get(&self, id: &str) -> Option<&Agent> {
+        self.0.get(id).or_else(|| self.0.get("main"))
+    }
+
+    /// Runs one claimed turn to its end.
+    ///
+    /// # Errors
+    /// [`RunError`], named by what the worker does next.
+    pub async fn run(&self, claim: &Claim, control: &Control) -> Result<TurnRun, RunError> {
+        match self.get(&claim.agent) {
+            Some(agent) => agent.run(claim, control).await,
+            None => Err(RunError::Retry(format!("there is no agent `{}`", claim.agent))),
+        }
+    }
+}
+
+/// One agent: a persona with a workspace, a model and tools.
+pub struct Agent {
+    /// Its id, e.g. `main`.
+    pub id: String,
+    /// What it is told.
+    pub briefing: Briefing,
+    /// Who answers.
+    pub model: Arc<dyn Model>,
+    /// What it may use.
+    pub tools: Registry,
+    /// Its workspace.
+    pub workspace: PathBuf,
+    /// Its settings.
+    pub config: AgentConfig,
+    /// The journal of steps and the history.
+    pub turns: Arc<dyn TurnStore>,
+    /// For steering.
+    pub inbox: Arc<dyn InboxStore>,
+    /// Tells watchers.
+    pub journal: Journal,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The turn ends when no step finished for this long.
+    pub turn_idle: Duration,
+    /// The turn ends after this long.
+    pub turn_max: Duration,
+}
+
+/// How the worker reaches a running turn.
+pub struct Control {
+    /// Cancelled when the turn is to stop for good.
+    pub stop: CancellationToken,
+    /// Told when entries wait to be absorbed.
+    pub steer: Arc<Notify>,
+    /// Cancelled when the gateway's drain is over: give the turn back at the next step boundary.
+    pub drained: CancellationToken,
+    /// Told when a step has finished: the turn is no longer suspect.
+    pub clear: watch::Sender<bool>,
+}
+
+/// A turn that ended, for commit 2.
+pub struct TurnRun {
+    /// How.
+    pub ended: Ended,
+    /// Its entries, absorbed ones too, oldest first.
+    pub entries: Vec<InboxEntry>,
+    /// What the conversation gains.
+    pub transcript: Vec<Message>,
+    /// Steps not recorded yet.
+    pub steps: Vec<StepRecord>,
+    /// What it cost.
+    pub usage: Usage,
+    /// Findings for the trace.
+    pub notes: Vec<String>,
+    /// `/new` was asked for.
+    pub new_generation: bool,
+}
+
+/// How a turn ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ended {
+    /// The model's last word, raw.
+    Answer(String),
+    /// A word of the gateway itself.
+    Notice(String),
+    /// One plain line: why there is no answer.
+    Failed(String),
+    /// Stopped by a person or a newer message.
+    Stopped,
+}
+
+/// Why a turn did not end, named by what the worker does next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RunError {
+    /// Drop everything: somebody else has the session.
+    Fenced,
+    /// Give it back untouched: the gateway stops.
+    Drained,
+    /// Give it back and count a failure.
+    Retry(String),
+}
+
+impl From<StoreError> for RunError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Fenced => Self::Fenced,
+            error => Self::Retry(error.to_string()),
+        }
+    }
+}
+
+impl Agent {
+    async fn run(&self, claim: &Claim, control: &Control) -> Result<TurnRun, RunError> {
+        let Some(newest) = claim.entries.last() else { return Err(RunError::Fenced) };
+        if let Some((Command::New, named)) = Command::parse(&newest.inbound.text) {
+            let lang = named.or_else(|| Lang::of_text(&newest.inbound.text)).unwrap_or_else(Lang::current);
+            return Ok(TurnRun {
+                ended: Ended::Notice(lang::new_session(lang)),
+                entries: claim.entries.clone(),
+                transcript: Vec::new(),
+                steps: Vec::new(),
+                usage: Usage::default(),
+                notes: Vec::new(),
+                new_generation: true,
+            });
+        }
+        let inbound = &newest.inbound;
+        let role = claim.entries.iter().map(|entry| entry.role).min().unwrap_or(Role::Stranger);
+        let group = inbound.conversation.kind == ConversationKind::Group;
+        let skills = self.briefing.skills();
+        // What a turn may not use, it does not see.
+        let tools = self.tools.narrowed(|_, effect| may_call(role, effect) == Verdict::Allow);
+        let named = skills.usable().filter(|skill| skill.model_invocable && role > Role::Stranger);
+        let named = named.map(|skill| (skill.name.clone(), skill.location.display().to_string())).collect();
+        let offered: Arc<dyn Toolbox> = Arc::new(Offered::new(tools.clone(), named));
+        let need = Need {
+            role,
+            memory: role == Role::Owner && !group,
+            silent: group || self.config.silent_replies == SilentReplies::Everywhere,
+            channel: inbound.channel.as_str(),
+            model: self.model.name(),
+            // A caller may fix the rules' language; otherwise they follow the process, so that the prefix stays stable.
+            lang: self.config.lang.unwrap_or_else(Lang::current),
+        };
+        let brief = self.briefing.brief(&need, &skills, &tools.specs());
+        let (max_messages, max_bytes) = (self.config.history_messages, u64::from(self.config.history_bytes));
+        let history = self.turns.history(&claim.lease.session, claim.generation, max_messages, max_bytes).await?;
+        let setup = Setup {
+            system: brief.text.clone(),
+            history,
+            input: vec![self.said(&claim.entries)],
+            limits: Limits {
+                max_rounds: self.config.max_rounds,
+                output_chars: self.config.tool_output_chars as usize,
+                ..Limits::default()
+            },
+            lang: Lang::of_text(&inbound.text).unwrap_or_else(Lang::current),
+            tools: offered,
+        };
+        let mut steps = Vec::new();
+        let mut n = 0;
+        let turn = match &claim.resume {
+            Some(journal) => {
+                n = journal.iter().map(|step| step.n + 1).max().unwrap_or(0);
+                let turn = Turn::resume(setup, journal);
+                let lost = |step: &&StepRecord| step.call_id.as_ref().is_some_and(|id| turn.interrupted().contains(id));
+                steps.extend(journal.iter().filter(lost).map(|step| StepRecord {
+                    state: StepState::Interrupted,
+                    result: Value::String(interrupted_result()),
+                    ..step.clone()
+                }));
+                turn
+            }
+            None => Turn::new(setup),
+        };
+        let drive = Drive {
+            agent: self,
+            lease: &claim.lease,
+            task: newest.id.clone(),
+            control,
+            tools,
+            prompt: brief.sections.clone(),
+            role,
+            entries: claim.entries.clone(),
+            turn,
+            n,
+            steps,
+            usage: Usage::default(),
+            began: self.clock.monotonic(),
+            durable_due: false,
+        };
+        drive.finish_turn().await
+    }
+
+    /// The user message of these entries.
+    fn said(&self, entries: &[InboxEntry]) -> Message {
+        let now = self.clock.now_ms();
+        let now =
+            Timestamp::from_millisecond(now).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned_datetime(TimeZone::system());
+        let attachments: Vec<Vec<String>> =
+            entries.iter().map(|entry| entry.inbound.attachments.iter().map(described).collect()).collect();
+        let said: Vec<Said<'_>> = entries
+            .iter()
+            .zip(&attachments)
+            .map(|(entry, attachments)| {
+                let inbound = &entry.inbound;
+                Said {
+                    message_id: Some(&inbound.platform_id),
+                    sender: Who { id: &inbound.sender.id, name: inbound.sender.name.as_deref(), role: entry.role },
+                    text: &inbound.text,
+                    relayed: inbound.trust == Trust::Relayed,
+                    attachments,
+                    quote: inbound.reply_to.as_ref().and_then(|quoted| {
+                        let text = quoted.text.as_deref()?;
+                        Some(Quote { from: quoted.sender_id.as_deref(), text })
+                    }),
+                    sent_at: inbound.at.or(Some(entry.received_at)),
+                }
+            })
+            .collect();
+        let group = entries.last().map(|entry| &entry.inbound.conversation).and_then(|conversation| {
+            let name = conversation.title.as_deref().unwrap_or(&conversation.id);
+            (conversation.kind == ConversationKind::Group).then_some(name)
+        });
+        let collapsed = entries.iter().filter(|entry| entry.collapsed).count();
+        let notes: Vec<String> = (collapsed > 0)
+            .then(|| format!("{collapsed} of these messages came while the queue was full and were put together here"))
+            .into_iter()
+            .collect();
+        Message::User { text: user_text(&UserText { entries: &said, now: &now, group, notes: &notes, backlog: &[] }) }
+    }
+}
+
+/// One line about an attachment, for the model.
+fn described(attachment: &Attachment) -> String {
+    let kind = match attachment.kind {
+        AttachmentKind::Image => "image",
+        AttachmentKind::Audio => "audio",
+        AttachmentKind::Video => "video",
+        AttachmentKind::File => "file",
+    };
+    let mut line = kind.to_owned();
+    if let Some(name) = &attachment.name {
+        line.push(' ');
+        line.push_str(name);
+    }
+    match (&attachment.media, &attachment.unavailable) {
+        (_, Some(why)) => line.push_str(&format!(" (unavailable: {why})")),
+        (Some(media), None) => {
+            if let Some(size) = media.size {
+                line.push_str(&format!(" ({size} bytes)"));
+            }
+            if let MediaSource::Url(url) = &media.source {
+                line.push_str(&format!(" {url}"));
+            }
+        }
+        (None, None) => line.push_str(" (unavailable)"),
+    }
+    line
+}
+
+/// One turn being driven.
+struct Drive<'a> {
+    agent: &'a Agent,
+    lease: &'a Lease,
+    task: InboxId,
+    control: &'a Control,
+    tools: Registry,
+    prompt: Value,
+    role: Role,
+    entries: Vec<InboxEntry>,
+    turn: Turn,
+    /// The next step's place.
+    n: u32,
+    /// Steps that wait for the next record or commit 2.
+    steps: Vec<StepRecord>,
+    usage: Usage,
+    began: Duration,
+    /// A finished effect waits to be recorded.
+    durable_due: bool,
+}
+
+impl Drive<'_> {
+    async fn finish_turn(mut self) -> Result<TurnRun, RunError> {
+        loop {
+            if self.control.stop.is_cancelled() {
+                self.turn.stop();
+            } else if self.control.drained.is_cancelled() {
+                self.record().await?;
+                return Err(RunError::Drained);
+            } else if self.agent.clock.monotonic().saturating_sub(self.began) > self.agent.turn_max {
+                self.timed_out();
+            }
+            self.absorb().await?;
+            match self.turn.next() {
+                Step::CallModel(request) => self.call_model(request).await?,
+                Step::RunTools(calls) => self.run_tools(calls).await?,
+                Step::Finish(ending) => return self.end(ending).await,
+            }
+        }
+    }
+
+    async fn end(mut self, ending: turn::Ending) -> Result<TurnRun, RunError> {
+        let ended = match ending {
+            turn::Ending::Answer { text, .. } => Ended::Answer(text),
+            turn::Ending::Stopped => Ended::Stopped,
+            turn::Ending::Failed { reason: FailReason::Unavailable(why), .. } => {
+                self.record().await?;
+                return Err(RunError::Retry(why));
+            }
+            turn::Ending::Failed { reason, .. } => {
+                let lang = Lang::of_text(self.entries.last().map_or("", |entry| entry.inbound.text.as_str()));
+                Ended::Failed(reason.line(lang.unwrap_or_else(Lang::current)))
+            }
+        };
+        Ok(TurnRun {
+            ended,
+            transcript: self.turn.transcript(),
+            notes: self.turn.notes().to_vec(),
+            entries: self.entries,
+            steps: self.steps,
+            usage: self.usage,
+            new_generation: false,
+        })
+    }
+
+    fn timed_out(&mut self) {
+        let lang = Lang::of_text(self.entries.last().map_or("", |entry| entry.inbound.text.as_str()));
+        let line = lang::turn_took_too_long(lang.unwrap_or_else(Lang::current));
+        self.turn.fail(FailReason::Ended(line));
+    }
+
+    /// Takes entries that came for this turn while it runs.
+    async fn absorb(&mut self) -> Result<(), RunError> {
+        use futures_util::FutureExt;
+        if self.control.steer.notified().now_or_never().is_none() {
+            return Ok(());
+        }
+        let absorbed = self.agent.inbox.absorb(self.lease, self.agent.clock.now_ms()).await?;
+        if absorbed.is_empty() {
+            return Ok(());
+        }
+        debug!(entries = absorbed.len(), "the running turn absorbs newer messages");
+        let message = self.agent.said(&absorbed);
+        if !self.turn.absorb(vec![message]) {
+            // Too late for this turn: its answer settles them as merged, so they must not be lost silently.
+            warn!("messages came after the turn's last step; they are answered by it as merged");
+        }
+        self.entries.extend(absorbed);
+        Ok(())
+    }
+
+    async fn call_model(&mut self, request: ModelRequest) -> Result<(), RunError> {
+        let clock = &self.agent.clock;
+        let (started_at, began) = (clock.now_ms(), clock.monotonic());
+        let progress = Live::new(self);
+        let cancel = CancellationToken::new();
+        let _ends_with_us = cancel.clone().drop_guard();
+        let answer = tokio::select! {
+            answer = self.agent.model.complete(&request, &progress, &cancel) => answer,
+            () = self.control.stop.cancelled() => Err(ModelError::Cancelled),
+            () = self.control.drained.cancelled() => {
+                self.record().await?;
+                return Err(RunError::Drained);
+            }
+            () = clock.sleep(self.agent.turn_idle) => {
+                self.timed_out();
+                return Ok(());
+            }
+        };
+        let ms = clock.monotonic().saturating_sub(began).as_millis() as i64;
+        let (state, name, result, usage) = match &answer {
+            Ok(response) => (StepState::Finished, response.model.clone(), journal_of(response), response.usage),
+            Err(error) => {
+                (StepState::Failed, self.agent.model.name().to_owned(), journal_of_error(error), Usage::default())
+            }
+        };
+        self.usage.input += usage.input;
+        self.usage.output += usage.output;
+        self.usage.cached += usage.cached;
+        self.usage.estimated |= usage.estimated;
+        let args = json!({
+            "model": self.agent.model.name(),
+            "prompt": self.prompt,
+            "messages": request.messages.len(),
+            "tools": request.tools.len(),
+        });
+        let step = StepRecord {
+            id: StepId::generate(),
+            n: self.next_n(),
+            round: self.turn.round(),
+            attempt: 1,
+            kind: StepKind::Llm,
+            call_id: None,
+            name,
+            effect: None,
+            state,
+            args,
+            result,
+            started_at,
+            ms,
+            usage,
+        };
+        self.steps.push(step);
+        match answer {
+            Ok(response) => {
+                self.control.clear.send_replace(true);
+                self.turn.model_answered(response);
+            }
+            Err(error) => {
+                if error != ModelError::Cancelled {
+                    warn!(%error, "the model gave no answer");
+                }
+                self.turn.model_failed(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the calls of one response: those that only read side by side, the others one after another, each recorded
+    /// as started before it runs.
+    async fn run_tools(&mut self, calls: Vec<PlannedCall>) -> Result<(), RunError> {
+        let (reads, others): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.effect == Effect::Read);
+        if !reads.is_empty() {
+            let started: Vec<StepRecord> = reads.iter().map(|call| self.started(call)).collect();
+            self.steps.extend(started.iter().cloned());
+            self.record().await?;
+            let results = futures_util::future::join_all(reads.iter().map(|call| self.run_tool(call))).await;
+            for ((call, started), result) in reads.iter().zip(started).zip(results) {
+                self.tool_ended(call, started, result);
+            }
+        }
+        for call in others {
+            if self.control.stop.is_cancelled() {
+                self.turn.tool_finished(&call.call_id, Err("not run: the turn was stopped".to_owned()));
+                continue;
+            }
+            let started = self.started(&call);
+            self.steps.push(started.clone());
+            self.durable_due |= call.effect == Effect::Effect;
+            self.record().await?;
+            let result = self.run_tool(&call).await;
+            self.durable_due |= call.effect == Effect::Effect;
+            self.tool_ended(&call, started, result);
+        }
+        self.record().await
+    }
+
+    fn started(&mut self, call: &PlannedCall) -> StepRecord {
+        StepRecord {
+            id: StepId::generate(),
+            n: self.next_n(),
+            round: call.round,
+            attempt: 1,
+            kind: StepKind::Tool,
+            call_id: Some(call.call_id.clone()),
+            name: call.name.clone(),
+            effect: Some(call.effect),
+            state: StepState::Started,
+            args: call.args.clone(),
+            result: Value::Null,
+            started_at: self.agent.clock.now_ms(),
+            ms: 0,
+            usage: Usage::default(),
+        }
+    }
+
+    async fn run_tool(&self, call: &PlannedCall) -> Result<String, ToolError> {
+        let Some(tool) = self.tools.get(&call.name) else {
+            return Err(ToolError::TellModel(format!("there is no tool `{}`", call.name)));
+        };
+        let context = ToolContext {
+            workspace: match self.role {
+                // A member's files are those the owner put where members may look.
+                Role::Stranger | Role::Member => self.agent.workspace.join(SHARED),
+                Role::Trusted | Role::Owner => self.agent.workspace.clone(),
+            },
+            readable: self.agent.briefing.skills().folders.clone(),
+            output_chars: self.agent.config.tool_output_chars as usize,
+            cancel: self.control.stop.child_token(),
+            clock: Arc::clone(&self.agent.clock),
+        };
+        tokio::select! {
+            result = tool.call(call.args.clone(), &context) => result.map(|output| output.text),
+            () = self.agent.clock.sleep(self.agent.turn_idle) => Err(ToolError::TellModel("it took too long".to_owned())),
+        }
+    }
+
+    fn tool_ended(&mut self, call: &PlannedCall, started: StepRecord, result: Result<String, ToolError>) {
+        let ms = self.agent.clock.now_ms().saturating_sub(started.started_at).max(0);
+        let (state, text) = match &result {
+            Ok(text) => (StepState::Finished, text.clone()),
+            Err(error) => (StepState::Failed, error.to_string()),
+        };
+        self.steps.push(StepRecord { state, result: Value::String(text.clone()), ms, ..started });
+        self.control.clear.send_replace(true);
+        match result {
+            Ok(text) => self.turn.tool_finished(&call.call_id, Ok(text)),
+            Err(ToolError::TellModel(text)) => self.turn.tool_finished(&call.call_id, Err(text)),
+            Err(ToolError::Abort(why)) => {
+                self.turn.tool_finished(&call.call_id, Err(why.clone()));
+                self.turn.fail(FailReason::Ended(why));
+            }
+        }
+    }
+
+    /// Writes the steps that wait and tells watchers.
+    async fn record(&mut self) -> Result<(), RunError> {
+        if self.steps.is_empty() {
+            return Ok(());
+        }
+        let steps = std::mem::take(&mut self.steps);
+        let durable = std::mem::take(&mut self.durable_due);
+        let rows = self.agent.turns.record(self.lease, steps, durable).await?;
+        self.agent.journal.committed(rows);
+        Ok(())
+    }
+
+    fn next_n(&mut self) -> u32 {
+        let n = self.n;
+        self.n += 1;
+        n
+    }
+}
+
+/// The folder of a workspace that members may read.
+pub const SHARED: &str = "shared";
+
+/// Shows the answer while it is written, already filtered: no token, no reasoning, no call in the making.
+struct Live<'a> {
+    journal: &'a Journal,
+    task: InboxId,
+    session: &'a SessionKey,
+    state: Mutex<Preview>,
+}
+
+#[derive(Default)]
+struct Preview {
+    /// What came while nobody watched.
+    unseen: String,
+    hold: Option<HoldBack>,
+    shown: String,
+}
+
+impl<'a> Live<'a> {
+    fn new(drive: &Drive<'a>) -> Self {
+        Self {
+            journal: &drive.agent.journal,
+            task: drive.task.clone(),
+            session: &drive.lease.session,
+            state: Mutex::default(),
+        }
+    }
+
+    fn row(&self, kind: &str, data: Value) {
+        self.journal.live(LiveRow {
+            seq: None,
+            task: self.task.clone(),
+            session: self.session.clone(),
+            kind: kind.to_owned(),
+            data,
+        });
+    }
+}
+
+impl Progress for Live<'_> {
+    fn text(&self, delta: &str) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.journal.watched(&self.task) {
+            state.unseen.push_str(delta);
+            return;
+        }
+        let mut pending = std::mem::take(&mut state.unseen);
+        pending.push_str(delta);
+        let hold = state.hold.get_or_insert_with(|| HoldBack::new(Policy::default()));
+        let Some(text) = hold.push(&pending) else { return };
+        if turn::pseudo::may_become_call(&text) {
+            return;
+        }
+        match text.strip_prefix(state.shown.as_str()) {
+            Some(more) => self.row("text_delta", json!({ "text": more })),
+            None => self.row("text_delta", json!({ "text": text, "replace": true })),
+        }
+        self.journal.tell(&self.task, LiveEvent::Text(text.clone()));
+        state.shown = text;
+    }
+
+    fn reset(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.shown.is_empty() {
+            self.row("text_reset", json!({}));
+        }
+        *state = Preview::default();
+    }
 }

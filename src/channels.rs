@@ -9,6 +9,94 @@ use crate::{
     session::SessionKey,
 };
 
+/// One kind of channel.
+pub struct Kind {
+    /// Its name in `[channels.<kind>.<account>]`.
+    pub name: &'static str,
+    /// Whoever writes there already holds the machine's terminal or the gateway's token.
+    pub owners_own: bool,
+    /// Checks a section without starting anything.
+    pub check: fn(&toml::Table) -> Result<(), String>,
+    build: fn(&BuildChannel<'_>) -> Result<Arc<dyn Channel>, String>,
+}
+
+/// Every kind of channel: adding one is adding a line.
+pub const KINDS: &[Kind] = &[
+    Kind { name: "console", owners_own: true, check: console::check, build: console::build },
+    Kind { name: "webhook", owners_own: false, check: webhook::check, build: webhook::build },
+];
+
+/// What a channel is built from.
+pub struct BuildChannel<'a> {
+    /// Its id.
+    pub id: &'a ChannelId,
+    /// Its section without the policy keys.
+    pub settings: &'a toml::Table,
+    /// The policy keys.
+    pub policy: &'a ChannelPolicy,
+}
+
+/// The kind of that name.
+pub fn kind(name: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.name == name)
+}
+
+/// Builds one channel.
+///
+/// # Errors
+/// Why its section cannot work, in a sentence.
+pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
+    let name = channel.id.kind();
+    let kind = kind(name).ok_or_else(|| crate::lang::channel_kind_unknown(crate::lang::Lang::current(), name))?;
+    (kind.build)(channel)
+}
+
+mod console {
+    use super::*;
+
+    pub fn check(settings: &toml::Table) -> Result<(), String> {
+        match settings.keys().next() {
+            Some(key) => Err(crate::lang::channel_key_unknown(crate::lang::Lang::current(), key, "console")),
+            None => Ok(()),
+        }
+    }
+
+    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
+        check(channel.settings)?;
+        let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+        Ok(Arc::new(channel_console::Console::new(channel.id.account(), input, output)))
+    }
+}
+
+mod webhook {
+    use super::*;
+
+    pub fn check(settings: &toml::Table) -> Result<(), String> {
+        make("check", settings, None).map(|_| ())
+    }
+
+    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
+        let webhook = make(channel.id.account(), channel.settings, channel.policy.proxy.as_deref())?;
+        Ok(Arc::new(webhook))
+    }
+
+    fn make(account: &str, settings: &toml::Table, proxy: Option<&str>) -> Result<channel_webhook::Webhook, String> {
+        let config: channel_webhook::Config = settings.clone().try_into().map_err(|error: toml::de::Error| {
+            // Its first line names the key and never the value.
+            error.message().to_owned()
+        })?;
+        let http = match proxy {
+            None | Some("none") => reqwest::Client::builder().no_proxy(),
+            Some("env") => reqwest::Client::builder(),
+            Some(url) => {
+                let proxy = reqwest::Proxy::all(url).map_err(|error| error.without_url().to_string())?;
+                reqwest::Client::builder().proxy(proxy)
+            }
+        };
+        channel_webhook::Webhook::new(account, config, http).map_err(|error| error.to_string())
+    }
+}
+
 /// One channel as the gateway uses it: its adapter, its gate, its policy.
 pub struct Entry {
     /// The adapter.

@@ -272,6 +272,30 @@ catalogue! {
     }
 }
 
+// The configuration: what a section cannot be.
+catalogue! {
+    channel_kind_unknown(kind) {
+        en: "there is no kind of channel `{kind}` in this version",
+        zh: "本版本没有名为 `{kind}` 的渠道类型",
+    }
+    channel_key_unknown(key, kind) {
+        en: "unknown key `{key}`: a {kind} channel has no settings of its own",
+        zh: "未知的键 `{key}`：{kind} 渠道没有自己的设置项",
+    }
+    model_not_configured(name) {
+        en: "there is no [models.{name}]",
+        zh: "没有 [models.{name}] 这一节",
+    }
+}
+
+// Chat: why a turn ended.
+catalogue! {
+    turn_took_too_long() {
+        en: "it took too long",
+        zh: "处理时间过长",
+    }
+}
+
 // Chat: the answers to commands.
 catalogue! {
     help() {

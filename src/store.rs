@@ -641,8 +641,9 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// The reply that a part was rendered from.
     async fn reply_of(&self, id: &PartId) -> Result<Option<Reply>, StoreError>;
 
-    /// Marks held parts as sent: their caller has them. Parts that are no longer held are left alone.
-    async fn handed_over(&self, entry: &InboxId, parts: &[PartId], now: i64) -> Result<(), StoreError>;
+    /// Marks held parts as sent: their caller has them. Parts that are no longer held are left alone. Returns lanes to
+    /// wake: what waited behind them is free.
+    async fn handed_over(&self, entry: &InboxId, parts: &[PartId], now: i64) -> Result<Vec<LaneKey>, StoreError>;
 
     /// Nobody waits for this message any more: its held parts become pending, later ones are not held. Returns lanes to
     /// wake.

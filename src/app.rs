@@ -1,0 +1,459 @@
+//! The wiring: builds every part, hands each the few things it uses, runs them and takes them down again. Boring on
+//! purpose; nobody else sees all parts.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use channel_api::{Channel, ChannelContext, ChannelId, Clock};
+use tokio::net::TcpListener;
+use tracing::{info, warn};
+
+use crate::{
+    agent::{Agent, Agents, SilentReplies, briefing::Briefing},
+    channels::{self, BuildChannel, Channels, Entry},
+    clock::SystemClock,
+    config::Loaded,
+    data_dir::{DataDir, DataDirError},
+    delivery::{Delivery, Pace},
+    http::{self, Http},
+    inbox::{Running, WakeUp},
+    intake::{Intake, SenderRates, access::ChannelPolicy},
+    journal::Journal,
+    lang::Lang,
+    lifecycle::{self, Ended, Lifecycle},
+    media::MediaFolder,
+    model::{self, Model, config::ModelConfig, failover::Failover},
+    outbox::LaneWakeUp,
+    settlements::{Kv, Settlements},
+    skills::{self, ProcessEnv, Shelf, Skills, State},
+    store::{
+        BootId, ChannelStore, InboxStore, OutboxStore, SessionStore, Store, TurnStore, Upkeep,
+        sqlite::{OpenError, SqliteStore},
+    },
+    supervisor::{self, Health},
+    tools::Registry,
+    upkeep::{self, Ready},
+    worker::Worker,
+    workspace,
+};
+
+/// How long delivery may go on after the drain. guarantees.md G8.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// Why the gateway did not start, named by its exit code.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// 75: another gateway holds the data folder.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// 65, 67, 74: the database.
+    #[error("{path}: {source}")]
+    Store {
+        /// The database file.
+        path: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// 69, 65: the database after it was opened.
+    #[error(transparent)]
+    Recover(#[from] crate::store::StoreError),
+    /// 78: a section cannot work.
+    #[error("{key}: {text}")]
+    Section {
+        /// The key.
+        key: String,
+        /// What is wrong and what to do.
+        text: String,
+    },
+    /// 71: the address is taken or not ours.
+    #[error("{addr}: {source}")]
+    Listen {
+        /// The address.
+        addr: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// 74: the workspace.
+    #[error("{path}: {source}")]
+    Workspace {
+        /// The folder.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// As asked: exit 0.
+    Cleanly,
+    /// A task died: exit 70.
+    TaskDied(&'static str),
+    /// The database is damaged: exit 65.
+    Damaged,
+}
+
+/// What a start says once it is ready.
+pub struct Started<'a> {
+    /// Where it listens.
+    pub url: &'a str,
+    /// The link that logs a browser in.
+    pub link: String,
+    /// Its model.
+    pub model: &'a str,
+    /// The demo model answers: nothing is configured yet.
+    pub demo: bool,
+    /// Its channels, with what is odd about each.
+    pub channels: &'a Channels,
+    /// Its skills.
+    pub skills: &'a Skills,
+}
+
+/// Opens the store of this configuration.
+///
+/// # Errors
+/// [`StartError::Store`].
+pub async fn open_store(loaded: &Loaded) -> Result<Arc<dyn Store>, StartError> {
+    let path = loaded.path(loaded.config.store.sqlite_path());
+    let error = |source| StartError::Store { path: path.display().to_string(), source };
+    if let Some(dir) = path.parent() {
+        crate::os::create_private_dir(dir).map_err(|source| StartError::DataDir(DataDirError::Io {
+            path: dir.display().to_string(),
+            source,
+        }))?;
+    }
+    Ok(Arc::new(SqliteStore::open(&path).await.map_err(error)?))
+}
+
+/// The skills of this configuration, read again when their folders change. Writes the shipped ones once.
+///
+/// # Errors
+/// [`StartError::Workspace`] when the shipped skills cannot be written.
+pub fn open_shelf(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Arc<Shelf>, StartError> {
+    let data = loaded.data_dir();
+    let shipped = skills::bundled_dir(&data);
+    skills::write_bundled(&shipped)
+        .map_err(|source| StartError::Workspace { path: shipped.display().to_string(), source })?;
+    let dirs = loaded.config.skills.dirs.iter().map(|dir| loaded.path(dir));
+    let sources = skills::sources(&workspace_dir(loaded), &data, dirs);
+    let env = loaded.env.clone();
+    let lookup = move |name: &str| env.get(name).map(str::to_owned);
+    let env = ProcessEnv::new(lookup, loaded.show_json());
+    Ok(Arc::new(Shelf::open(sources, Box::new(env), clock.monotonic())))
+}
+
+fn workspace_dir(loaded: &Loaded) -> PathBuf {
+    loaded.path(&loaded.config.agent.workspace)
+}
+
+/// The agents of this configuration.
+///
+/// # Errors
+/// [`StartError::Section`] when a model cannot work.
+pub fn build_agents(
+    loaded: &Loaded,
+    shelf: &Arc<Shelf>,
+    store: &Arc<dyn Store>,
+    journal: &Journal,
+    clock: &Arc<dyn Clock>,
+) -> Result<Agents, StartError> {
+    let config = &loaded.config;
+    let mut sections = config.models.clone();
+    if sections.is_empty() {
+        sections.insert("demo".to_owned(), ModelConfig::demo());
+    }
+    let models = model::config::build_all(&sections, clock, &loaded.dir)
+        .map_err(|error| StartError::Section { key: error.key.clone(), text: error.text })?;
+    let home = config_home();
+    let limits = &config.limits;
+    let build = |id: &str, workspace: PathBuf, model: Arc<dyn Model>| Agent {
+        id: id.to_owned(),
+        briefing: Briefing::new(id, workspace.clone(), Arc::clone(shelf), Arc::clone(clock), home.clone()),
+        model,
+        tools: Registry::builtin(),
+        workspace,
+        config: config.agent.clone(),
+        turns: Arc::clone(store) as Arc<dyn TurnStore>,
+        inbox: Arc::clone(store) as Arc<dyn InboxStore>,
+        journal: journal.clone(),
+        clock: Arc::clone(clock),
+        turn_idle: Duration::from_secs(limits.turn_idle_s),
+        turn_max: Duration::from_secs(limits.turn_max_s),
+    };
+    let main = choose_model(&models, config.agent.model.as_deref(), &config.agent.fallbacks, "agent")?;
+    let mut agents = vec![build("main", workspace_dir(loaded), Arc::clone(&main))];
+    for (id, other) in &config.agents {
+        let model = match &other.model {
+            Some(name) => choose_model(&models, Some(name), &[], &format!("agents.{id}"))?,
+            None => Arc::clone(&main),
+        };
+        let workspace = other.workspace.as_ref().map_or_else(|| workspace_dir(loaded), |dir| loaded.path(dir));
+        agents.push(build(id, workspace, model));
+    }
+    Ok(Agents::new(agents))
+}
+
+fn config_home() -> Option<PathBuf> {
+    std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE")).map(PathBuf::from)
+}
+
+/// The model of that name, with its fallbacks behind it.
+fn choose_model(
+    models: &BTreeMap<String, Arc<dyn Model>>,
+    name: Option<&str>,
+    fallbacks: &[String],
+    section: &str,
+) -> Result<Arc<dyn Model>, StartError> {
+    let named = |name: &str, key: &str| {
+        models.get(name).cloned().ok_or_else(|| StartError::Section {
+            key: format!("{section}.{key}"),
+            text: crate::lang::model_not_configured(Lang::current(), name),
+        })
+    };
+    let first = match name {
+        Some(name) => named(name, "model")?,
+        None => match models.get("main").or_else(|| models.values().next()) {
+            Some(model) => Arc::clone(model),
+            None => named("main", "model")?,
+        },
+    };
+    if fallbacks.is_empty() {
+        return Ok(first);
+    }
+    let mut all = vec![first];
+    for name in fallbacks {
+        all.push(named(name, "fallbacks")?);
+    }
+    Ok(Arc::new(Failover::new(all)))
+}
+
+/// The configured channels and the web chat.
+///
+/// # Errors
+/// [`StartError::Section`] when an adapter refuses its section.
+pub fn build_channels(loaded: &Loaded) -> Result<Channels, StartError> {
+    let config = &loaded.config;
+    let mut entries = Vec::new();
+    for (id, section) in &config.channels {
+        if !section.policy.enabled {
+            continue;
+        }
+        let section_error =
+            |text| StartError::Section { key: format!("channels.{}.{}", id.kind(), id.account()), text };
+        let build = BuildChannel { id, settings: &section.settings, policy: &section.policy };
+        let channel = channels::build(&build).map_err(section_error)?;
+        let owner = channels::kind(id.kind()).is_some_and(|kind| kind.owners_own);
+        entries.push(Entry::new(channel, section.policy.clone(), &config.access, owner));
+    }
+    for (channel, policy, owner) in http::web::channels(&config.server) {
+        entries.push(Entry::new(channel, policy, &config.access, owner));
+    }
+    Ok(Channels::new(entries))
+}
+
+/// Runs the gateway until it is told to stop. `ready` is called once it answers.
+///
+/// # Errors
+/// [`StartError`] when it cannot start; nothing is left running.
+pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<RunEnd, StartError> {
+    let config = &loaded.config;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let data = DataDir::take(&loaded.data_dir())?;
+    let boot = BootId::generate();
+    // Bound before anything else is opened: a taken port is told at once.
+    let listener = listen(&config.server.listen_addr().map_err(|_| listen_error(&config.server.listen))?).await?;
+    let channels_addr = config.server.channels_addr().map_err(|_| listen_error(&config.server.channels_listen))?;
+    let channels_listener = match channels_addr {
+        Some(addr) => Some(listen(&addr).await?),
+        None => None,
+    };
+    let token = data.token()?;
+    let store = open_store(loaded).await?;
+    let recovered = store.recover(&boot, clock.now_ms()).await?;
+    if recovered.entries > 0 || recovered.uncertain > 0 {
+        let crate::store::Recovered { entries, dead, uncertain } = recovered;
+        warn!(entries, dead, uncertain, "the last run ended abruptly; its work goes on");
+    }
+    let workspace = workspace_dir(loaded);
+    workspace::write_templates(&workspace, config.agent.lang.unwrap_or_else(Lang::current))
+        .map_err(|source| StartError::Workspace { path: workspace.display().to_string(), source })?;
+
+    let shelf = open_shelf(loaded, &clock)?;
+    let skills = shelf.current(clock.monotonic());
+    log_skills(&skills);
+    let journal = Journal::new();
+    let (work, lanes, running) = (WakeUp::default(), LaneWakeUp::default(), Running::default());
+    let agents = build_agents(loaded, &shelf, &store, &journal, &clock)?;
+    let channels = build_channels(loaded)?;
+    let mut life = Lifecycle::new();
+    let intake = Arc::new(Intake {
+        inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
+        sessions: Arc::clone(&store) as Arc<dyn SessionStore>,
+        channels: channels.clone(),
+        queue: config.agent.queue.clone(),
+        limits: config.limits.clone(),
+        boot: boot.clone(),
+        clock: Arc::clone(&clock),
+        work: work.clone(),
+        lanes: lanes.clone(),
+        running: running.clone(),
+        journal: journal.clone(),
+        stopping: life.stopping.clone(),
+        senders: SenderRates::default(),
+    });
+    let media = Arc::new(MediaFolder::new(data.path().join("media")));
+    let contexts: HashMap<ChannelId, ChannelContext> = channels
+        .all()
+        .into_iter()
+        .map(|entry| {
+            let id = entry.channel.id().clone();
+            let context = ChannelContext {
+                intake: Arc::clone(&intake) as Arc<dyn channel_api::Intake>,
+                shutdown: life.stopping.clone(),
+                clock: Arc::clone(&clock),
+                kv: Arc::new(Kv { channel: id.clone(), store: Arc::clone(&store) as Arc<dyn ChannelStore> }),
+                media: Arc::clone(&media) as Arc<dyn channel_api::Media>,
+                settlements: Arc::new(Settlements {
+                    channel: id.clone(),
+                    inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
+                    outbox: Arc::clone(&store) as Arc<dyn OutboxStore>,
+                    journal: journal.clone(),
+                    lanes: lanes.clone(),
+                    clock: Arc::clone(&clock),
+                }),
+            };
+            (id, context)
+        })
+        .collect();
+
+    let worker = Arc::new(Worker {
+        inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
+        agents: agents.clone(),
+        channels: channels.clone(),
+        work,
+        lanes: lanes.clone(),
+        running,
+        journal: journal.clone(),
+        boot: boot.clone(),
+        clock: Arc::clone(&clock),
+        turns: config.agent.workers as usize,
+        cap: config.agent.queue.cap,
+        debounce_ms: i64::from(config.agent.queue.debounce_ms),
+        silent_everywhere: config.agent.silent_replies == SilentReplies::Everywhere,
+    });
+    let delivery = Arc::new(Delivery {
+        outbox: Arc::clone(&store) as Arc<dyn OutboxStore>,
+        channels: channels.clone(),
+        lanes,
+        boot: boot.clone(),
+        clock: Arc::clone(&clock),
+        pace: Pace::default(),
+    });
+    let (health, ready_flag, damaged) = (Health::default(), Ready::default(), Arc::new(AtomicBool::new(false)));
+    let url = format!("http://{}", listener.local_addr().map_err(|source| StartError::Listen {
+        addr: config.server.listen.clone(),
+        source,
+    })?);
+    let http = Arc::new(Http {
+        config: config.server.clone(),
+        data_dir: data.path().to_owned(),
+        intake: Arc::clone(&intake) as Arc<dyn channel_api::Intake>,
+        channels: channels.clone(),
+        contexts: contexts.clone(),
+        store: Arc::clone(&store),
+        journal,
+        health: health.clone(),
+        agents: agents.clone(),
+        clock: Arc::clone(&clock),
+        ready: ready_flag.clone(),
+        stopping: life.stopping.clone(),
+    });
+
+    let (stopping, drained, abort) = (life.stopping.clone(), life.drained.clone(), life.abort.clone());
+    life.edge("signals", lifecycle::signals(stopping.clone()));
+    life.edge("http", http.serve(listener, channels_listener, abort.clone()));
+    life.station("worker", worker.run(recovered.entries > 0, stopping.clone(), drained));
+    life.station("delivery", delivery.run(stopping.clone(), abort));
+    let adapters: Vec<(Arc<dyn Channel>, ChannelContext)> = channels
+        .all()
+        .into_iter()
+        .filter_map(|entry| Some((Arc::clone(&entry.channel), contexts.get(entry.channel.id())?.clone())))
+        .collect();
+    life.station("channels", supervisor::run(adapters, health));
+    let upkeep = upkeep::run(
+        Arc::clone(&store) as Arc<dyn Upkeep>,
+        Arc::clone(&clock),
+        ready_flag.clone(),
+        stopping,
+        Arc::clone(&damaged),
+    );
+    life.station("upkeep", upkeep);
+    data.announce(&boot, &url)?;
+    ready_flag.started();
+    let main = agents.get("main");
+    let model = main.map_or("", |agent| agent.model.name());
+    info!(url, model, "ready");
+    ready(&Started {
+        link: format!("{url}/#token={}", token.expose()),
+        url: &url,
+        model,
+        demo: config.models.is_empty(),
+        channels: &channels,
+        skills: &skills,
+    });
+
+    let drain = Duration::from_secs(config.limits.drain_s);
+    let ended = life.run(clock.as_ref(), drain, FLUSH).await;
+    store.close().await;
+    data.withdraw();
+    Ok(match ended {
+        _ if damaged.load(Ordering::Acquire) => RunEnd::Damaged,
+        Ended::Cleanly => RunEnd::Cleanly,
+        Ended::TaskDied(name) => RunEnd::TaskDied(name),
+    })
+}
+
+async fn listen(addr: &SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(addr).await.map_err(|source| StartError::Listen { addr: addr.to_string(), source })
+}
+
+fn listen_error(addr: &str) -> StartError {
+    let source = io::Error::new(io::ErrorKind::InvalidInput, "not an address this gateway may listen on");
+    StartError::Listen { addr: addr.to_owned(), source }
+}
+
+/// Each loaded skill has its line, and each that did not load its reason.
+fn log_skills(skills: &Skills) {
+    let lang = Lang::current();
+    for skill in &skills.list {
+        let place = shown(&skill.location);
+        match &skill.state {
+            State::Loaded => info!(skill = %skill.name, place, "skill loaded"),
+            State::Off(needs) => {
+                let why: Vec<String> = needs.iter().map(|need| need.text(lang)).collect();
+                info!(skill = %skill.name, place, why = why.join("; "), "skill off");
+            }
+            State::Broken(fault) => warn!(skill = %skill.name, place, why = fault.text(lang), "skill not loaded"),
+        }
+        for warning in &skill.warnings {
+            warn!(skill = %skill.name, "{}", warning.text(lang));
+        }
+    }
+    for (folder, why) in &skills.problems {
+        warn!(folder = %shown(folder), %why, "skills folder not read");
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,377 @@
+//! Station 6, the worker pool: claims sessions, runs one turn each, and commits how it ended.
+//!
+//! Claims are short transactions, the turn runs outside them, its end is commit 2. A turn that ran when the process died
+//! is suspect: it runs with nothing beside it until a step of it has finished, so that only what really kills the
+//! process is buried.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use channel_api::{Clock, Level, Reply, ReplyKind, Settled};
+use futures_util::FutureExt;
+use tokio::{
+    sync::watch,
+    task::{Id, JoinSet},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, error, info, info_span, warn};
+
+use crate::{
+    agent::{Agents, Control, Ended, RunError, TurnRun},
+    channels::Channels,
+    inbox::{Running, WakeUp},
+    intake::settled_parts,
+    journal::Journal,
+    lang::{self, Lang},
+    outbox::{self, Answers, LaneWakeUp},
+    reply::{Outcome, Policy, ReplyTo},
+    store::{
+        BootId, Claim, ClaimAsk, ClaimKind, Finish, Finished, InboxEntry, InboxStore, NewPart, Release, Released,
+        StoreError, TurnOutcome,
+    },
+};
+
+/// How often the queue is looked at when nothing wakes the pool.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
+/// How long a suspect runs alone when it neither ends nor finishes a step.
+const ALONE: Duration = Duration::from_secs(10);
+/// The pauses after the first, second, … retryable failure of one turn.
+const FAILURE_PAUSES_MS: [i64; 4] = [1_000, 5_000, 20_000, 60_000];
+
+/// The pool.
+pub struct Worker {
+    /// The queue.
+    pub inbox: Arc<dyn InboxStore>,
+    /// Who does the thinking.
+    pub agents: Agents,
+    /// Whose renderers are used.
+    pub channels: Channels,
+    /// Wakes the pool.
+    pub work: WakeUp,
+    /// Wakes delivery.
+    pub lanes: LaneWakeUp,
+    /// Reaches running turns.
+    pub running: Running,
+    /// Tells watchers.
+    pub journal: Journal,
+    /// This process.
+    pub boot: BootId,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The most turns at once.
+    pub turns: usize,
+    /// The most entries of one turn.
+    pub cap: u32,
+    /// Gathers what arrives while a turn runs, in milliseconds.
+    pub debounce_ms: i64,
+    /// Silence is honoured in direct chats too.
+    pub silent_everywhere: bool,
+}
+
+/// What the dispatcher knows of a suspect that runs alone.
+struct Alone {
+    task: Id,
+    cleared: watch::Receiver<bool>,
+    since: Duration,
+}
+
+impl Worker {
+    /// Claims and runs turns until `stopping` is cancelled, then waits for those that run. `drained` stops them at their
+    /// next step boundary. `suspects`: the start found entries that ran when the last process died.
+    pub async fn run(self: Arc<Self>, mut suspects: bool, stopping: CancellationToken, drained: CancellationToken) {
+        let mut tasks: JoinSet<()> = JoinSet::new();
+        let mut alone: Option<Alone> = None;
+        let mut due = Duration::ZERO;
+        while !stopping.is_cancelled() {
+            let now = self.clock.monotonic();
+            if alone.as_ref().is_some_and(|alone| *alone.cleared.borrow() || now >= alone.since + ALONE) {
+                alone = None;
+            }
+            let kind = match () {
+                () if alone.is_some() => None,
+                () if suspects && tasks.is_empty() => Some((ClaimKind::Suspect, 1)),
+                () if suspects => None,
+                () => Some((ClaimKind::Ordinary, self.turns.saturating_sub(tasks.len()))),
+            };
+            let claims = match kind {
+                Some((kind, max)) if max > 0 => self.claim(kind, max as u32).await,
+                _ => Vec::new(),
+            };
+            if matches!(kind, Some((ClaimKind::Suspect, _))) && claims.is_empty() {
+                suspects = false;
+                continue;
+            }
+            let idle = claims.is_empty() && kind.is_some_and(|(_, max)| max > 0);
+            let full = claims.len() >= 64;
+            for claim in claims {
+                let (clear, cleared) = watch::channel(!claim.suspect);
+                let suspect = claim.suspect;
+                let task = tasks.spawn(Arc::clone(&self).turn(claim, clear, drained.clone()));
+                if suspect {
+                    alone = Some(Alone { task: task.id(), cleared, since: now });
+                }
+            }
+            if full {
+                continue;
+            }
+            if idle {
+                due = self.next_due().await;
+            }
+            let wait = match &alone {
+                Some(alone) => (alone.since + ALONE).saturating_sub(now),
+                None if idle => due,
+                None => LOOK_AROUND,
+            };
+            tokio::select! {
+                // A wake-up that came during the query is kept for this wait.
+                () = self.work.woken() => {}
+                Some(ended) = tasks.join_next_with_id() => {
+                    let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+                    if alone.as_ref().is_some_and(|alone| alone.task == id) {
+                        alone = None;
+                    }
+                }
+                () = cleared(alone.as_mut()) => {}
+                () = self.clock.sleep(wait) => {}
+                () = stopping.cancelled() => {}
+            }
+        }
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended {
+                error!(%error, "a turn ended unexpectedly while the gateway was stopping");
+            }
+        }
+    }
+
+    async fn claim(&self, kind: ClaimKind, max: u32) -> Vec<Claim> {
+        let ask = ClaimAsk {
+            boot: self.boot.clone(),
+            now: self.clock.now_ms(),
+            max: max.min(64),
+            max_entries: self.cap,
+            kind,
+        };
+        match self.inbox.claim(&ask).await {
+            Ok(claims) => claims,
+            Err(error) => {
+                warn!(%error, "the queue could not be claimed from");
+                Vec::new()
+            }
+        }
+    }
+
+    async fn next_due(&self) -> Duration {
+        let now = self.clock.now_ms();
+        match self.inbox.next_due(now).await {
+            Ok(Some(due)) => Duration::from_millis((due - now).max(1) as u64).min(LOOK_AROUND),
+            Ok(None) => LOOK_AROUND,
+            Err(error) => {
+                warn!(%error, "the queue could not be read");
+                LOOK_AROUND
+            }
+        }
+    }
+
+    /// One claimed turn, from claim to commit 2.
+    async fn turn(self: Arc<Self>, claim: Claim, clear: watch::Sender<bool>, drained: CancellationToken) {
+        let span = info_span!("turn", turn = %claim.lease.turn, session = %claim.lease.session);
+        async {
+            let handle = self.running.begin(&claim.lease.session);
+            self.journal.committed(claim.events.clone());
+            for entry in &claim.entries {
+                self.journal.tell(&entry.id, channel_api::LiveEvent::Started);
+            }
+            let control = Control { stop: handle.stop, steer: handle.steer, drained, clear };
+            let run = AssertUnwindSafe(self.agents.run(&claim, &control)).catch_unwind().await;
+            match run {
+                Ok(Ok(run)) => self.finish(claim, run).await,
+                Ok(Err(RunError::Fenced)) => debug!("the claim was taken over; nothing is written"),
+                Ok(Err(RunError::Drained)) => self.release(claim, None).await,
+                Ok(Err(RunError::Retry(why))) => self.release(claim, Some(why)).await,
+                Err(_) => {
+                    error!("the turn panicked");
+                    self.release(claim, Some("the turn panicked; see the log".to_owned())).await;
+                }
+            }
+        }
+        .instrument(span)
+        .await;
+    }
+
+    /// Commit 2, and everything it wakes.
+    async fn finish(&self, claim: Claim, run: TurnRun) {
+        let Claim { lease, .. } = claim;
+        let Some(answered) = run.entries.last() else { return };
+        let (outcome, reply) = self.outcome(&run, answered);
+        let parts = match (&reply, self.channels.get(&answered.inbound.channel)) {
+            (Some(reply), Some(entry)) => {
+                let answers = Answers { entry: &answered.id, platform_id: &answered.inbound.platform_id };
+                let to = &answered.inbound.address;
+                outbox::rows(entry.channel.as_ref(), reply, Level::Rich, to, Some(answers), self.clock.now_ms())
+            }
+            _ => Vec::new(),
+        };
+        let settled = Settled {
+            parts: settled_parts(&parts),
+            silent: match &outcome {
+                TurnOutcome::Silent(why) => Some(why.clone()),
+                TurnOutcome::Stopped => Some("stopped".to_owned()),
+                _ => None,
+            },
+            failed: match &outcome {
+                TurnOutcome::Failed(why) => Some(why.clone()),
+                _ => None,
+            },
+            merged_into: None,
+        };
+        let finish = Finish {
+            lease,
+            entries: run.entries.iter().map(|entry| entry.id.clone()).collect(),
+            outcome,
+            transcript: run.transcript,
+            steps: run.steps,
+            parts,
+            new_generation: run.new_generation,
+            usage: run.usage,
+            notes: run.notes,
+            now: self.clock.now_ms(),
+            debounce_ms: self.debounce_ms,
+            claim_parts: true,
+        };
+        let session = finish.lease.session.clone();
+        let finished = self.commit("finish", || self.inbox.finish(finish.clone())).await;
+        self.running.end(&session);
+        let Some(Finished { lanes, sending, events, more, .. }) = finished else { return };
+        self.lanes.send(sending);
+        if !lanes.is_empty() {
+            self.lanes.wake(lanes);
+        }
+        self.journal.committed(events);
+        for entry in run.entries.iter().rev().skip(1) {
+            let merged = Settled { merged_into: Some(answered.id.clone()), ..Settled::default() };
+            self.journal.settled(&entry.id, &merged);
+        }
+        self.journal.settled(&answered.id, &settled);
+        if more {
+            self.work.wake();
+        }
+        info!(entry = %answered.id, entries = run.entries.len(), outcome = ?finish_name(&settled), "turn done");
+    }
+
+    /// What the person gets.
+    fn outcome(&self, run: &TurnRun, answered: &InboxEntry) -> (TurnOutcome, Option<Reply>) {
+        let inbound = &answered.inbound;
+        match &run.ended {
+            Ended::Stopped => (TurnOutcome::Stopped, None),
+            Ended::Failed(line) => {
+                let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
+                (TurnOutcome::Failed(line.clone()), Some(Reply::error(lang::turn_failed(lang, line))))
+            }
+            Ended::Notice(text) => {
+                let reply = Reply { kind: ReplyKind::Notice, ..Reply::message(text) };
+                (TurnOutcome::Replied, Some(reply))
+            }
+            Ended::Answer(raw) => {
+                let group = inbound.conversation.kind == channel_api::ConversationKind::Group;
+                let policy = Policy { may_be_silent: group || self.silent_everywhere, ..Policy::default() };
+                let outcome = Outcome::from_text(raw, &policy);
+                if outcome.wants_answer(&policy) {
+                    let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
+                    let line = lang::turn_empty(lang);
+                    return (TurnOutcome::Failed(line.clone()), Some(Reply::error(lang::turn_failed(lang, line))));
+                }
+                match outcome {
+                    Outcome::Silent(why) => (TurnOutcome::Silent(why.as_str().to_owned()), None),
+                    Outcome::Reply(text) => {
+                        let quote = match text.reply_to {
+                            ReplyTo::Auto => None,
+                            ReplyTo::Current => Some(inbound.platform_id.clone()),
+                            ReplyTo::Id(id) => Some(id),
+                        };
+                        (TurnOutcome::Replied, Some(Reply { quote, ..Reply::message(text.text) }))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives a turn back: a drain, or a failure that may pass.
+    async fn release(&self, claim: Claim, failure: Option<String>) {
+        let Claim { lease, entries, .. } = claim;
+        let now = self.clock.now_ms();
+        let attempts = entries.iter().map(|entry| entry.attempts).max().unwrap_or(0);
+        let pause = FAILURE_PAUSES_MS.get(attempts as usize).or(FAILURE_PAUSES_MS.last()).copied().unwrap_or(0);
+        let apology = if failure.is_some() { self.apology(&entries, now) } else { Vec::new() };
+        if let Some(why) = &failure {
+            warn!(%why, attempts, "the turn failed and waits for another try");
+        }
+        let release = Release {
+            lease,
+            entries: entries.iter().map(|entry| entry.id.clone()).collect(),
+            not_before: if failure.is_some() { now + pause } else { 0 },
+            apology: apology.clone(),
+            failure: failure.clone(),
+            now,
+        };
+        let session = release.lease.session.clone();
+        let released = self.commit("release", || self.inbox.release(release.clone())).await;
+        self.running.end(&session);
+        if let Some(Released::Dead { lanes, events }) = released {
+            error!(why = failure.as_deref(), "a message became a dead letter: see `crawfish dlq list`");
+            self.lanes.wake(lanes);
+            self.journal.committed(events);
+            let settled = Settled { parts: settled_parts(&apology), failed: failure, ..Settled::default() };
+            for entry in &entries {
+                self.journal.settled(&entry.id, &settled);
+            }
+        }
+        self.work.wake();
+    }
+
+    fn apology(&self, entries: &[InboxEntry], now: i64) -> Vec<NewPart> {
+        let Some(newest) = entries.last() else { return Vec::new() };
+        let Some(entry) = self.channels.get(&newest.inbound.channel) else { return Vec::new() };
+        let lang = Lang::of_text(&newest.inbound.text).unwrap_or_else(Lang::current);
+        let reply = Reply::error(lang::dead_letter_apology(lang));
+        let answers = Answers { entry: &newest.id, platform_id: &newest.inbound.platform_id };
+        outbox::rows(entry.channel.as_ref(), &reply, Level::Rich, &newest.inbound.address, Some(answers), now)
+    }
+
+    /// Commits the end of a turn; tries until the store takes it, for the work is done and paid for.
+    async fn commit<T, F>(&self, what: &'static str, write: impl Fn() -> F) -> Option<T>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let mut wait = Duration::from_millis(100);
+        loop {
+            match write().await {
+                Ok(done) => return Some(done),
+                Err(StoreError::Unavailable(why)) => {
+                    warn!(%why, what, "the end of a turn could not be stored yet");
+                    self.clock.sleep(wait).await;
+                    wait = (wait * 2).min(Duration::from_secs(5));
+                }
+                Err(error) => {
+                    warn!(%error, what, "the end of a turn was not stored");
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+async fn cleared(alone: Option<&mut Alone>) {
+    match alone {
+        Some(alone) => {
+            let _ = alone.cleared.wait_for(|cleared| *cleared).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn finish_name(settled: &Settled) -> &'static str {
+    match settled {
+        Settled { failed: Some(_), .. } => "failed",
+        Settled { silent: Some(_), .. } => "silent",
+        _ => "replied",
+    }
+}
