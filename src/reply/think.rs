@@ -1,7 +1,7 @@
 //! Takes a model's private reasoning out of its answer: `<think>` tags and harmony channels.
 //!
 //! Tags are obeyed closed, unclosed and nested, in any case, but not inside code, and not where a sentence speaks
-//! about them ("the <think> tag"). Of a harmony stream only what goes to the `final` channel is for people.
+//! about them ("the `<think>` tag"). Of a harmony stream only what goes to the `final` channel is for people.
 
 use std::sync::LazyLock;
 
