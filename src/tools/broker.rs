@@ -33,7 +33,10 @@ pub async fn on_disk<W>(ctx: &ToolContext, how: &'static str, work: W) -> Result
 where
     W: FnOnce(&Broker) -> Result<String, ToolError> + Send + 'static,
 {
-    let context = ctx.clone();
+    // When the caller gives up and drops this future, the thread is told at its next check and writes nothing more.
+    let cancel = ctx.cancel.child_token();
+    let context = ToolContext { cancel: cancel.clone(), ..ctx.clone() };
+    let _given_up = cancel.drop_guard();
     let text = tokio::task::spawn_blocking(move || work(&Broker::open(&context)?))
         .await
         .map_err(|error| ToolError::Abort(format!("a file tool ended unexpectedly: {error}")))??;
@@ -81,14 +84,21 @@ impl fmt::Display for Place<'_> {
 }
 
 impl Broker {
-    /// Opens the allowed folders; a readable one that is missing is left out.
+    /// Opens the allowed folders. A workspace that does not exist yet is made (its parent must exist); a readable folder
+    /// that is missing is left out.
     ///
     /// # Errors
     /// [`ToolError::TellModel`] when the workspace cannot be opened.
     pub fn open(ctx: &ToolContext) -> Result<Self, ToolError> {
         let mut roots: Vec<Root> = Vec::with_capacity(1 + ctx.readable.len());
         for (n, path) in std::iter::once(&ctx.workspace).chain(&ctx.readable).enumerate() {
-            let dir = match Dir::open_ambient_dir(path, ambient_authority()) {
+            let mut opened = Dir::open_ambient_dir(path, ambient_authority());
+            if n == 0 && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                // Whether this or another call made it is told by the second try.
+                let _ = std::fs::create_dir(path);
+                opened = Dir::open_ambient_dir(path, ambient_authority());
+            }
+            let dir = match opened {
                 Ok(dir) => dir,
                 Err(error) if n == 0 => {
                     return tell(format!(
@@ -569,6 +579,40 @@ mod tests {
         for path in ["skills/weather/SKILL.md", &skill] {
             assert_eq!(read(&house, path).await, Ok("# Weather\n".to_owned()), "{path}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_missing_workspace_is_made_and_an_impossible_one_is_told() {
+        let mut house = Fixture::new();
+        house.ctx.workspace = house.at("shared");
+        assert_eq!(house.run(&ListFolder, json!({})).await, Ok("(`.` is an empty folder)".to_owned()));
+        house.ctx.workspace = house.at("no/such/folder");
+        let told = house.run(&ListFolder, json!({})).await.expect_err("no parent");
+        assert!(told.contains("The workspace folder cannot be opened (entity not found)"), "{told}");
+        house.ctx.workspace = house.top.path().join("workspace");
+        house.ctx.readable.push(house.at("gone"));
+        assert_eq!(house.run(&ListFolder, json!({})).await, Ok("shared/\n".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_given_up_stops_its_thread() {
+        let house = Fixture::new();
+        let (begun, began) = tokio::sync::oneshot::channel();
+        let (say, said) = std::sync::mpsc::channel();
+        let call = on_disk(&house.ctx, "", move |files| {
+            begun.send(()).expect("the test waits");
+            while files.go_on().is_ok() {
+                std::thread::yield_now();
+            }
+            say.send(()).expect("the test waits");
+            Ok("stopped".to_owned())
+        });
+        tokio::select! {
+            _ = call => panic!("it ends only when it is given up"),
+            begun = began => begun.expect("it began"),
+        }
+        said.recv_timeout(std::time::Duration::from_secs(60)).expect("the thread was told");
+        assert!(!house.ctx.cancel.is_cancelled());
     }
 
     #[tokio::test]

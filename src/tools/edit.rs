@@ -83,6 +83,7 @@ impl Tool for EditFile {
             }
             let done = replaced(&text, &old_text, &new_text, replace_all)
                 .map_err(|fault| ToolError::TellModel(fault.told(shown, &text, &old_text)))?;
+            files.go_on()?;
             slot.replace(&encoding.encode(&done.text), Some(&stamp))?;
             let times = if done.times == 1 { "once".to_owned() } else { format!("{} times", done.times) };
             Ok(format!("Edited `{shown}`: replaced {times}, first in line {}.", done.line))
