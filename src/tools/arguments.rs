@@ -57,7 +57,7 @@ pub enum Repair {
     RawControls,
     /// Escapes that JSON does not know (`\d`, `\'`, half a surrogate pair) were taken literally, or as U+FFFD.
     Escapes,
-    /// All arguments stood inside one key such as `arguments`.
+    /// All arguments stood inside one key such as `arguments`, alone or beside the tool's name.
     Wrapped,
     /// An argument went by another name.
     Renamed(Renamed),
@@ -210,8 +210,11 @@ impl Checker {
     /// Unwraps, renames and converts what is plainly meant; all else is left for the schema to refuse.
     fn fit(&self, args: &mut Map<String, Value>, repairs: &mut Vec<Repair>) {
         let Some(properties) = self.properties() else { return };
+        let label = |key: &str| matches!(key, "name" | "tool" | "function") && !properties.contains_key(key);
         let wrapper = ["arguments", "parameters", "params", "args", "input"].into_iter().find(|key| {
-            args.len() == 1 && !properties.contains_key(*key) && args.get(*key).is_some_and(Value::is_object)
+            args.get(*key).is_some_and(Value::is_object)
+                && !properties.contains_key(*key)
+                && args.iter().all(|(other, value)| other == key || (label(other) && value.is_string()))
         });
         if let Some(Value::Object(inner)) = wrapper.and_then(|key| args.remove(key)) {
             *args = inner;
@@ -791,6 +794,7 @@ mod tests {
             (r#"{"path": "\d+\.txt"}"#, json!({"path": r"\d+\.txt"}), vec![Escapes]),
             (r#"{"path": "\ud83d\ude00\ud800!"}"#, json!({"path": "😀\u{fffd}!"}), vec![Escapes]),
             (r#"{"arguments": {"path": "a.txt"}}"#, path.clone(), vec![Wrapped]),
+            (r#"{"name": "read", "parameters": {"path": "a.txt"}}"#, path.clone(), vec![Wrapped]),
             (r#"{"file_path": "a.txt"}"#, path.clone(), vec![renamed("file_path", "path")]),
             (
                 r#"{"filePath": "a.txt", "start_line": 3}"#,

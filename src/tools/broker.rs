@@ -161,9 +161,6 @@ impl Broker {
         let mut places = Vec::new();
         if path.is_absolute() {
             let Some(path) = flat(&path) else { return self.outside(text) };
-            if ["/proc", "/sys", "/dev"].iter().any(|system| path.starts_with(system)) && !self.lies_in_root(&path) {
-                return self.outside(text);
-            }
             for (n, root) in self.roots.iter().enumerate() {
                 let inner = root.paths.iter().flatten().find_map(|root| path.strip_prefix(flat(root)?).ok());
                 places.extend(inner.map(|inner| place(n, inner.to_owned())));
@@ -179,13 +176,8 @@ impl Broker {
             let named = self.roots.iter().position(|root| first.as_deref() == Some(&root.name));
             places.extend(named.map(|n| place(n, rest)));
         }
+        places.retain(|place| !place.is_systems());
         if places.is_empty() { self.outside(text) } else { Ok(places) }
-    }
-
-    /// Whether some allowed folder (other than `/` itself) holds that path: only then may it look like a system path.
-    fn lies_in_root(&self, path: &Path) -> bool {
-        let roots = self.roots.iter().flat_map(|root| root.paths.iter().flatten());
-        roots.filter(|root| root.parent().is_some()).any(|root| path.starts_with(root))
     }
 
     fn outside<T>(&self, written: &str) -> Result<T, ToolError> {
@@ -333,6 +325,12 @@ impl Place<'_> {
     /// The path inside its folder, as the system takes it.
     fn path(&self) -> &Path {
         if self.inner.as_os_str().is_empty() { Path::new(".") } else { &self.inner }
+    }
+
+    /// Whether it lies in what the system makes up (`/proc` and the like) though its folder does not.
+    fn is_systems(&self) -> bool {
+        let made_up = |path: &Path| ["/proc", "/sys", "/dev"].iter().any(|system| path.starts_with(system));
+        self.root.paths.iter().flatten().any(|root| made_up(&root.join(&self.inner)) && !made_up(root))
     }
 
     fn exists(&self) -> bool {
@@ -785,6 +783,55 @@ mod tests {
             let told = house.run(&WriteFile, json!({"path": "big", "content": big})).await.expect_err("too big");
             assert!(told.contains("at most 10 MiB"), "{told}");
             assert!(!house.at("big").exists());
+        }
+
+        #[tokio::test]
+        async fn a_workspace_that_is_the_whole_disk_still_has_no_system_files() {
+            let mut house = Fixture::new();
+            house.ctx.workspace = "/".into();
+            for path in ["/proc/self/environ", "proc/self/environ", "tmp/../proc/1/cmdline", "/sys/kernel", "dev/zero"]
+            {
+                let told = read(&house, path).await.expect_err(path);
+                assert!(told.contains("outside the folders you may use"), "{told}");
+            }
+            let inside = house.top.path().join("skills/weather/SKILL.md").display().to_string();
+            assert_eq!(read(&house, &inside).await, Ok("# Weather\n".to_owned()));
+        }
+
+        /// A file that becomes a pipe between check and open must not make the open wait for a writer.
+        #[test]
+        fn a_file_swapped_for_a_pipe_never_blocks() {
+            let house = Fixture::new();
+            house.put("door", "harmless\n");
+            let made = Command::new("mkfifo").arg(house.at("pipe")).status().expect("mkfifo runs");
+            assert!(made.success());
+            let stop = Arc::new(AtomicBool::new(false));
+            let swapper = std::thread::spawn({
+                let (door, pipe, spare) = (house.at("door"), house.at("pipe"), house.at("spare"));
+                let stop = stop.clone();
+                move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        // The second and third move leave the pipe where the file was for a moment.
+                        for (from, to) in [(&door, &spare), (&pipe, &door), (&door, &pipe), (&spare, &door)] {
+                            fs::rename(from, to).expect("only this thread renames");
+                        }
+                    }
+                }
+            });
+            let (done, ended) = std::sync::mpsc::channel();
+            let ctx = house.ctx.clone();
+            let reader = std::thread::spawn(move || {
+                let broker = Broker::open(&ctx).expect("it opens");
+                for _ in 0..20_000 {
+                    let _ = broker.place("door").and_then(|place| broker.open_file(&place));
+                    let _ = broker.slot("door", false).and_then(|slot| slot.read());
+                }
+                done.send(()).expect("the test waits");
+            });
+            ended.recv_timeout(std::time::Duration::from_secs(60)).expect("no open waits for a writer");
+            stop.store(true, Ordering::Relaxed);
+            swapper.join().expect("the swapper ends");
+            reader.join().expect("the reader ends");
         }
 
         /// One thread swaps a folder for a link that leads out, as fast as it can; no read and no write may follow it.

@@ -221,8 +221,9 @@ pub struct Renamed {
     pub to: String,
 }
 
-/// The name without what wire formats and special tokens put around it, in lower case with `_`.
-fn bare(written: &str) -> String {
+/// The name without what wire formats and special tokens put around it, in lower case with `_`: what is left of
+/// `functions.final-answer:0` is `final_answer`.
+pub fn bare(written: &str) -> String {
     let mut name = written.trim();
     while let Some(rest) = name.strip_prefix("<|") {
         name = rest.split_once("|>").map_or("", |(_, after)| after).trim();
@@ -300,6 +301,12 @@ mod tests {
         ] {
             assert_eq!(resolve(written, KNOWN), ours, "{written}");
         }
+    }
+
+    #[test]
+    fn what_is_put_around_a_name_is_taken_off() {
+        assert_eq!(bare("functions.final-answer:0"), "final_answer");
+        assert_eq!(bare("<|start|>Final Answer<|end|>"), "final_answer");
     }
 
     #[test]
