@@ -712,7 +712,9 @@ proptest! {
 
     #[test]
     fn a_plain_text_is_delivered_byte_for_byte(text in prop_oneof![any::<String>(), hostile(), "[ -~\n你好，。]{0,80}"]) {
-        prop_assume!(!may_be_machinery(&text));
+        if may_be_machinery(&text) {
+            return Ok(());
+        }
         let got = Outcome::from_text(&text, &chat());
         let expected = Outcome::Reply(Text { text: text.trim().to_owned(), ..Text::default() });
         prop_assert_eq!(got, expected);

@@ -182,7 +182,8 @@ fn strip_harmony(text: &str, growing: bool, done: &mut Stripped) -> String {
         let marker = &text[start..end];
         let at_start = in_harmony || out.trim().is_empty();
         let rest = &text[end..];
-        if growing && !at_start && rest.len() < 16 {
+        let unblanked = rest.trim_start_matches(|c: char| c.is_whitespace() && !matches!(c, '\n' | '\r'));
+        if growing && !in_harmony && unblanked.len() < 16 {
             return Step::Hold;
         }
         match marker {
@@ -197,7 +198,8 @@ fn strip_harmony(text: &str, growing: bool, done: &mut Stripped) -> String {
             }
             _ => {
                 // An end marker: alone at the end of a line, or before the next marker.
-                if in_harmony || rest.is_empty() || rest.starts_with(['\n', '\r']) || rest.starts_with("<|") {
+                let ends_line = unblanked.is_empty() || unblanked.starts_with(['\n', '\r']);
+                if in_harmony || ends_line || unblanked.starts_with("<|") {
                     artefacts = true;
                     return Step::Resume(end);
                 }

@@ -717,17 +717,10 @@ fn partial_ending(text: &str, end: usize) -> Option<usize> {
 
 /// Whether a growing text could still end as a message that is only a token.
 fn could_be_whole(text: &str) -> bool {
-    let first = first_word(text);
-    // Between `<` and `>` an HTML tag may be on its way.
-    let unclosed_html = text[..first].ends_with('<') || text[..first].ends_with("</");
-    if first == text.len() || (unclosed_html && !text[first..].contains(['>', '\n']) && text.len() - first < 240) {
+    if says_nothing_yet(text) {
         return true;
     }
-    let rest = &text[first..];
-    // One character may turn into an emoji by the next; `&nbsp;` may be on its way.
-    if rest.chars().nth(1).is_none() || (text[..first].ends_with('&') && "nbsp;".starts_with(rest)) {
-        return true;
-    }
+    let rest = &text[first_word(text)..];
     if begins_like_token(rest) || begins_like_label(rest) || begins_like_lead_in(rest) {
         return true;
     }
@@ -744,7 +737,7 @@ fn could_be_whole(text: &str) -> bool {
                 is_info(info) && {
                     let content = content.trim_start();
                     let first = first_word(content);
-                    first == content.len()
+                    says_nothing_yet(content)
                         || begins_like_token(&content[first..])
                         || content.starts_with(['{', '[', '"'])
                 }
@@ -754,11 +747,19 @@ fn could_be_whole(text: &str) -> bool {
     false
 }
 
+/// Whether a growing text has no word so far: what looks like the beginning of one may still become an emoji (its
+/// last character), a `&nbsp;` or an HTML tag.
+fn says_nothing_yet(text: &str) -> bool {
+    let (before, rest) = text.split_at(first_word(text));
+    let in_html = (before.ends_with('<') || before.ends_with("</")) && rest.len() < 240 && !rest.contains(['>', '\n']);
+    rest.chars().nth(1).is_none() || in_html || (before.ends_with('&') && "nbsp;".starts_with(rest))
+}
+
 fn begins_like_token(text: &str) -> bool {
     if token_at(text).is_some() || is_partial(head(text, 256)) && text.len() <= 256 {
         return true;
     }
-    variant_at(text).is_some_and(|(_, len)| first_word(&text[len..]) == text.len() - len)
+    variant_at(text).is_some_and(|(_, len)| says_nothing_yet(&text[len..]))
 }
 
 fn begins_like_label(text: &str) -> bool {
@@ -770,7 +771,7 @@ fn begins_like_label(text: &str) -> bool {
     }
     label_at(text).and_then(|len| text.get(len..)).is_some_and(|after| {
         let first = first_word(after);
-        first == after.len() || begins_like_token(&after[first..])
+        says_nothing_yet(after) || begins_like_token(&after[first..])
     })
 }
 
