@@ -759,7 +759,11 @@ fn begins_like_token(text: &str) -> bool {
     if token_at(text).is_some() || is_partial(head(text, 256)) && text.len() <= 256 {
         return true;
     }
-    variant_at(text).is_some_and(|(_, len)| says_nothing_yet(&text[len..]))
+    variant_at(text).is_some_and(|(_, len)| {
+        let after = &text[len..];
+        let next = &after[first_word(after)..];
+        says_nothing_yet(after) || token_at(next).is_some() || is_partial(next)
+    })
 }
 
 fn begins_like_label(text: &str) -> bool {
