@@ -443,7 +443,9 @@ impl Drive<'_> {
     /// Takes entries that came for this turn while it runs.
     async fn absorb(&mut self) -> Result<(), RunError> {
         use futures_util::FutureExt;
-        if self.control.steer.notified().now_or_never().is_none() {
+        // What the turn cannot take any more stays in the queue and becomes the next turn.
+        let takes = self.turn.can_absorb() && !self.control.stop.is_cancelled();
+        if !takes || self.control.steer.notified().now_or_never().is_none() {
             return Ok(());
         }
         let absorbed = self.agent.inbox.absorb(self.lease, self.agent.clock.now_ms()).await?;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     lang::{self, Lang},
     model::{Finish, Message, ModelError, ModelRequest, ModelResponse, ToolCall, ToolSpec, Usage},
+    reply::{Outcome, Policy},
     store::{StepKind, StepRecord, StepState},
     tools::Effect,
 };
@@ -490,23 +491,39 @@ impl Turn {
         }
     }
 
-    /// Takes messages that came while the turn runs (`steer`): they follow the results of the running calls, and calls not
-    /// handed out yet are not made. `false` when it is too late; they then belong to the next turn.
-    pub fn absorb(&mut self, messages: Vec<Message>) -> bool {
+    /// Whether [`Turn::absorb`] would take messages now. Ask before messages are moved into the turn for good.
+    pub fn can_absorb(&self) -> bool {
         let rounds_left = self.round < self.limits.max_rounds;
+        match &self.phase {
+            // The same round again: it has room for more even when it is the last one.
+            Phase::Ask { .. } => true,
+            Phase::Done(Ending::Answer { filtered, .. }) => rounds_left && !filtered,
+            Phase::Done(_) => false,
+            Phase::Asked | Phase::Tools(_) => rounds_left,
+        }
+    }
+
+    /// Takes messages that came while the turn runs (`steer`): they follow the results of the running calls, and calls not
+    /// handed out yet are not made. An answer that is there already is kept and delivered with the next one. `false` when
+    /// it is too late; they then belong to the next turn.
+    pub fn absorb(&mut self, messages: Vec<Message>) -> bool {
+        if !self.can_absorb() {
+            return false;
+        }
+        self.reopen();
         match &mut self.phase {
-            Phase::Done(_) => return false,
             Phase::Ask { .. } => {
-                self.items.extend(messages.into_iter().map(|message| Item { message, keep: Keep::Same }));
+                for message in messages {
+                    self.push(message, Keep::Same);
+                }
                 return true;
             }
-            _ if !rounds_left => return false,
-            Phase::Asked => {}
             Phase::Tools(batch) => {
                 for slot in batch.slots.iter_mut().filter(|slot| slot.result.is_none() && !slot.handed) {
                     slot.result = Some(Err(SKIPPED.to_owned()));
                 }
             }
+            Phase::Asked | Phase::Done(_) => {}
         }
         self.absorbed.extend(messages);
         true
@@ -517,8 +534,18 @@ impl Turn {
         self.end(Ending::Stopped);
     }
 
-    /// Ends the turn without an answer.
+    /// Ends the turn without an answer. One that was given before an absorbed message failed is delivered all the same, with
+    /// the failure's line.
     pub fn fail(&mut self, reason: FailReason) {
+        if !self.said.is_empty() && !matches!(self.phase, Phase::Done(_)) {
+            let line = lang::turn_failed(self.lang, reason.line(self.lang));
+            let mut said = mem::take(&mut self.said);
+            self.take_absorbed();
+            self.push(assistant(line.clone(), Vec::new(), None), Keep::Same);
+            said.push(line);
+            self.notes.push(format!("failed after an answer: {}", reason.as_str()));
+            return self.end(Ending::Answer { text: said.join("\n\n"), cut: false, filtered: false });
+        }
         let text = self.last_words();
         self.end(Ending::Failed { reason, text });
     }
@@ -611,20 +638,6 @@ impl Turn {
     fn text_answered(&mut self, response: ModelResponse) {
         let text = format!("{}{}", self.partial, response.text);
         let broke_off = matches!(response.finish, Finish::Length | Finish::Cut);
-        if is_nothing(&response.text) {
-            if !self.partial.is_empty() {
-                let partial = mem::take(&mut self.partial);
-                return self.answered(partial, None, None, true);
-            }
-            self.empty_answers += 1;
-            if self.empty_answers > 1 || self.is_last_round() {
-                return self.fail(FailReason::Empty);
-            }
-            self.notes.push("empty answer, asked again".to_owned());
-            self.phase = Phase::Ask { again: false };
-            return;
-        }
-        self.empty_answers = 0;
         if let Some(call) = pseudo::looks_like_call(&text, &*self.tools) {
             let tool = call.tool.as_deref().unwrap_or("?");
             if self.corrected || self.is_last_round() {
@@ -640,6 +653,20 @@ impl Turn {
             self.phase = Phase::Ask { again: false };
             return;
         }
+        if is_nothing(&response.text) {
+            if !self.partial.is_empty() {
+                let partial = mem::take(&mut self.partial);
+                return self.answered(partial, None, None, true);
+            }
+            self.empty_answers += 1;
+            if self.empty_answers > 1 || self.is_last_round() {
+                return self.fail(FailReason::Empty);
+            }
+            self.notes.push("empty answer, asked again".to_owned());
+            self.phase = Phase::Ask { again: false };
+            return;
+        }
+        self.empty_answers = 0;
         if broke_off && !self.continued && !self.is_last_round() {
             self.continued = true;
             self.notes.push("cut answer, asked to go on".to_owned());
@@ -928,7 +955,7 @@ impl Turn {
         self.take_absorbed();
     }
 
-    /// In a replay, an answer that was followed by another: a message was absorbed after it.
+    /// Goes on after an answer, because a message was absorbed after it.
     fn reopen(&mut self) {
         if let Phase::Done(Ending::Answer { text, filtered: false, .. }) = &self.phase {
             self.said = vec![text.clone()];
@@ -1151,8 +1178,8 @@ fn assistant(text: String, calls: Vec<ToolCall>, opaque: Option<Value>) -> Messa
 
 /// Nothing for a person to read, and no silence that the reply filter would honour.
 fn is_nothing(text: &str) -> bool {
-    let silent = |token: &str| text.to_ascii_uppercase().contains(token);
-    pseudo::visible(text).is_empty() && !silent("NO_REPLY") && !silent("HEARTBEAT_OK")
+    let policy = Policy::default();
+    Outcome::from_text(text, &policy).wants_answer(&policy)
 }
 
 /// The text in the arguments of a `final_answer` call, however they are named.

@@ -10,6 +10,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::Toolbox;
+use crate::reply::strip_reasoning;
 
 /// A recognised pseudo-call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,10 +77,10 @@ regexes! {
     FENCE = r"(?s)^(.*?)(?:^|\n)[ \t]*(?:```|~~~)[ \t]*([\w+-]*)[ \t]*\n(.*?)(?:\n[ \t]*(?:```|~~~)[ \t]*(.*))?$";
     CODE = r#"(?s)^(?:print\(|await\s+)?(?:[A-Za-z_]\w*\.)*([A-Za-z_][\w-]{0,63})\(\s*(["'{\[)]|[A-Za-z_]\w*\s*=|\.?\.?/)(.*)$"#;
     CODE_START = r"^(?:await\s+)?[A-Za-z_][\w.-]{0,80}(?:\([^\n]*\)?\s*;?\s*)?$";
-    ACTION = r"(?im)^[ \t]*\**(?:action|tool|动作|行动|工具)\**\s*[:：]\s*\**[`\[]?([A-Za-z_][\w.-]{0,80})[`\]]?\**[ \t]*$";
-    ACTION_INPUT = r"(?im)^[ \t]*\**(?:action[ _]?input|tool[ _]?input|动作输入|行动输入|工具输入|参数)\**\s*[:：]";
+    ACTION = r"(?im)^[ \t]*\**(?:action|tool|tool[ _]name|动作|行动|工具)\**\s*[:：]\s*\**[`\[]?([A-Za-z_][\w.-]{0,80})[`\]]?\**[ \t]*$";
+    ACTION_INPUT = r"(?im)^[ \t]*\**(?:action[ _]?input|tool[ _]?input|input|arguments|args|parameters|动作输入|行动输入|工具输入|输入|参数)\**\s*[:：]";
     FINAL_ANSWER = r"(?im)^[ \t]*\**(?:final answer|最终答案|最终回答)\**\s*[:：]";
-    THOUGHT = r"(?i)^\**(?:thought|action|思考|动作|行动)\**\s*[:：]";
+    THOUGHT = r"(?i)^\**(?:thought|action|tool|思考|动作|行动|工具)\**\s*[:：]";
     EXAMPLE = concat!(
         r"(?i)\bexamples?\b|for instance|\be\.g\.|looks like|look like this|syntax|would be written|you can (?:call|use|write)",
         r"|例如|比如|示例|例子|样例|写法|语法|格式如|如下所示|像这样|可以这样",
@@ -88,17 +89,18 @@ regexes! {
         r"(?i)\b(?:let me|let's|i'll|i will|i am going to|i'm going to|i need to|calling|checking|reading|first,)",
         r"|我来|让我|我先|我将|我会|我去|我需要|首先|现在|接下来|正在|马上|好的",
     );
-    THINKING = r"(?is)<(think|thinking|reasoning)>.*?(?:</(?:think|thinking|reasoning)>|$)";
+    // A made-up result behind a made-up call.
+    RESULT = r"(?i)<(?:tool|function)_?(?:response|results?|output)s?>|\[tool_results?\]|(?m:^[ \t]*\**(?:observation|观察)\**\s*[:：])";
+    WAIT = concat!(
+        r"(?i)\b(?:please wait|one moment|let me|i'll|i will|this (?:call |command )?will|waiting for|once (?:i|the))\b",
+        r"|稍等|请稍|我会|我将|正在|等待|接下来|然后我",
+    );
+    CALLING = r"(?i)^\**(?:tool[ _]call|function[ _]call|calling(?: tool| the tool)?|call|调用(?:工具|函数)?|执行(?:工具|命令)?)\**\s*[:：]?\s*";
 }
 
-/// What a person would see of a text: reasoning blocks taken out, closed or not.
+/// What a person would see of a text: reasoning taken out.
 pub fn visible(text: &str) -> String {
-    // A closing tag without its opening one: everything before it was reasoning.
-    let rest = match text.rfind("</think>") {
-        Some(end) if !text[..end].contains("<think>") => &text[end + "</think>".len()..],
-        _ => text,
-    };
-    THINKING.replace_all(rest, "").trim().to_owned()
+    strip_reasoning(text).visible.trim().to_owned()
 }
 
 /// Whether a finished text is essentially a call of a known tool.
@@ -114,54 +116,64 @@ pub fn looks_like_call(text: &str, tools: &dyn Toolbox) -> Option<PseudoCall> {
     markup(text, tools).or_else(|| action(text, tools)).or_else(|| json_or_code(text, tools))
 }
 
-/// Whether a text that is still coming may turn out to be a pseudo-call, or has begun one: a preview then waits.
+/// Whether a text that is still coming may turn out to be a pseudo-call, or has begun one: a preview then waits. Cheap
+/// enough for every delta: beyond the longest lead-in only the beginning is looked at.
 pub fn may_become_call(prefix: &str) -> bool {
-    if prefix.len() > LONGEST {
-        return false;
-    }
-    let text = visible(prefix);
-    let text = text.trim_start();
-    let first = text.chars().next();
-    match first {
-        None | Some('{' | '[') => return true,
+    let seen = if prefix.contains('<') { visible(prefix) } else { prefix.to_owned() };
+    let text = seen.trim_start();
+    match text.chars().next() {
+        None | Some('{') => return true,
+        Some('[') if text.len() < 2 || text[1..].trim_start().starts_with(['{', '[']) => return true,
+        Some('[') if begins_alike(text, "[tool_calls]") || CODE_START.is_match(&text[1..]) => return true,
         Some('<') if OWN_TAG.is_match(text) || text.len() < 3 => return true,
         Some('`') if text.bytes().all(|b| b == b'`') => return true,
         Some('`') if !text.starts_with("``") => return CODE_START.is_match(text.trim_matches('`')),
         _ => {}
     }
-    // A single word, or a word and its bracket: `read_file("x")`.
-    if CODE_START.is_match(text) || THOUGHT.is_match(text) || ACTION.is_match(text) {
+    let call = CALLING.find(text).map_or(text, |said| &text[said.end()..]);
+    if call.is_empty() || CODE_START.is_match(call) || call.starts_with('{') || THOUGHT.is_match(text) {
         return true;
     }
+    let head = &text[..text.floor_char_boundary(4 * LEAD_IN_CHARS + 200)];
     // A marker, or the beginning of one at the end, behind a lead-in at most.
-    if let Some(found) = first_outside_code(text, &MARKUP) {
-        return is_lead_in(&text[..found]);
+    if let Some(found) = first_outside_code(head, &MARKUP) {
+        return is_lead_in(&head[..found]);
     }
-    if let Some(at) = text.rfind(['<', '['])
-        && text[at..].chars().count() <= 24
-        && !text[at..].contains(['>', ']', ' ', '\n'])
+    let whole = head.len() == text.len();
+    if whole
+        && let Some(at) = head.rfind(['<', '['])
+        && head.len() - at <= 24
+        && !head[at..].contains(['>', ']', ' ', '\n'])
     {
-        return is_lead_in(&text[..at]);
+        return is_lead_in(&head[..at]);
     }
-    // A fence that opens on JSON or a call.
-    if let Some(at) = text.find("```") {
+    // A fence that opens on JSON, markup or a lone call.
+    if let Some(at) = head.find("```") {
         let inner = text[at + 3..].split_once('\n').map_or("", |(_, inner)| inner).trim_start();
-        let open = inner.is_empty()
-            || inner.starts_with(['{', '[', '<'])
-            || CODE_START.is_match(inner.lines().next().unwrap_or(""));
-        return open && is_lead_in(&text[..at]);
+        let open =
+            inner.is_empty() || inner.starts_with(['{', '[', '<']) || CODE_START.is_match(inner.trim_end_matches('`'));
+        return open && is_lead_in(&head[..at]);
     }
     // The last line may be the call after a lead-in.
-    let (before, last) = text.rsplit_once('\n').unwrap_or(("", text));
-    !before.is_empty()
-        && INTENT.is_match(before)
-        && is_lead_in(before)
-        && (last.trim().is_empty() || CODE_START.is_match(last.trim_start()))
+    let Some((before, last)) = head.rsplit_once('\n').filter(|_| whole) else { return false };
+    let last = last.trim();
+    let open = last.is_empty() || last.starts_with(['{', '[']) || CODE_START.is_match(last) || ACTION.is_match(last);
+    open && INTENT.is_match(before) && is_lead_in(before)
+}
+
+/// One text begins with the other, whichever is shorter.
+fn begins_alike(text: &str, marker: &str) -> bool {
+    text.bytes().zip(marker.bytes()).all(|(a, b)| a.eq_ignore_ascii_case(&b))
 }
 
 /// The correction the model gets, once a turn.
 pub fn correction(call: &PseudoCall, names: &[String]) -> String {
     let tool = call.tool.as_deref().unwrap_or("the tool");
+    if names.is_empty() {
+        return "[gateway] Your last message only wrote a tool call as text, so nothing was run and nobody saw it. There \
+                are no tools here: answer the person in plain words, without call syntax."
+            .to_owned();
+    }
     let names: Vec<&str> = names.iter().map(String::as_str).take(40).collect();
     format!(
         "[gateway] Your last message only wrote a tool call as text, so nothing was run and nobody saw it.\n\
@@ -182,6 +194,13 @@ fn begins_known(tools: &dyn Toolbox, part: &str) -> bool {
     let part = part.trim().to_ascii_lowercase();
     known(tools, &part)
         || (!part.is_empty() && tools.names().iter().any(|name| name.to_ascii_lowercase().starts_with(&part)))
+}
+
+/// What stands behind a call takes nothing away from its being one: little, a promise, or a made-up result.
+fn is_tail(text: &str) -> bool {
+    let text = text.trim();
+    let chars = text.chars().count();
+    chars == 0 || RESULT.is_match(text) || (chars <= LEAD_IN_CHARS && WAIT.is_match(text) && !EXAMPLE.is_match(text))
 }
 
 fn is_lead_in(prose: &str) -> bool {
@@ -205,8 +224,7 @@ fn markup(text: &str, tools: &dyn Toolbox) -> Option<PseudoCall> {
     // A message that is one fenced block of markup reads like one without the fence.
     let (lead, body, fenced) = match FENCE.captures(text) {
         Some(fence) if MARKUP.find(fence.get(3)?.as_str().trim_start()).is_some_and(|m| m.start() == 0) => {
-            let after = fence.get(4).map_or("", |m| m.as_str());
-            if !after.trim().is_empty() {
+            if !is_tail(fence.get(4).map_or("", |m| m.as_str())) {
                 return None;
             }
             (fence.get(1)?.as_str(), fence.get(3)?.as_str().trim(), true)
@@ -235,7 +253,8 @@ fn markup(text: &str, tools: &dyn Toolbox) -> Option<PseudoCall> {
         .rfind(['>', ']', '}', ')'])
         .map_or(body.len(), |at| at + body[at..].chars().next().map_or(1, char::len_utf8));
     let whole = CLOSING.is_match(&body[1..]) || serde_json::from_str::<Value>(body).is_ok();
-    if whole && body[end..].trim().chars().count() > TAIL_CHARS {
+    let tail = &body[end..];
+    if whole && tail.trim().chars().count() > TAIL_CHARS && !is_tail(tail) && !RESULT.is_match(body) {
         return None;
     }
     let names: Vec<&str> = NAMES
@@ -282,12 +301,13 @@ fn action(text: &str, tools: &dyn Toolbox) -> Option<PseudoCall> {
 fn json_or_code(text: &str, tools: &dyn Toolbox) -> Option<PseudoCall> {
     if let Some(fence) = FENCE.captures(text) {
         let lead = fence.get(1)?.as_str().trim();
-        let after = fence.get(4).map_or("", |m| m.as_str()).trim();
-        let essential = after.is_empty() && (lead.is_empty() || (is_lead_in(lead) && INTENT.is_match(lead)));
+        let after = fence.get(4).map_or("", |m| m.as_str());
+        let essential = is_tail(after) && (lead.is_empty() || (is_lead_in(lead) && INTENT.is_match(lead)));
         return if essential { body_call(fence.get(3)?.as_str().trim(), tools) } else { None };
     }
     let unquoted = text.strip_prefix('`').and_then(|rest| rest.strip_suffix('`')).unwrap_or(text);
-    if let Some(call) = body_call(unquoted, tools) {
+    let announced = CALLING.find(unquoted).map_or(unquoted, |said| unquoted[said.end()..].trim_matches('`'));
+    if let Some(call) = body_call(unquoted, tools).or_else(|| body_call(announced, tools)) {
         return Some(call);
     }
     // A lead-in and the call on its own lines.
@@ -302,7 +322,8 @@ fn json_or_code(text: &str, tools: &dyn Toolbox) -> Option<PseudoCall> {
 }
 
 fn body_call(body: &str, tools: &dyn Toolbox) -> Option<PseudoCall> {
-    json_call(body, tools).or_else(|| code_call(body, tools))
+    let bracketed = body.strip_prefix('[').map(|inner| inner.strip_suffix(']').unwrap_or(inner));
+    json_call(body, tools).or_else(|| code_call(bracketed.unwrap_or(body), tools))
 }
 
 fn json_call(body: &str, tools: &dyn Toolbox) -> Option<PseudoCall> {
@@ -313,7 +334,7 @@ fn json_call(body: &str, tools: &dyn Toolbox) -> Option<PseudoCall> {
     // The first value of several (JSON lines) decides; what is behind the last one must be little.
     let mut values = serde_json::Deserializer::from_str(body).into_iter::<Value>();
     if let Some(Ok(value)) = values.next() {
-        let name = called_name(&value)?;
+        let name = called_name(&value, tools)?;
         let rest = body[values.byte_offset()..].trim();
         let essential = rest.chars().count() <= TAIL_CHARS || rest.starts_with(['{', '[']);
         return if essential && known(tools, &name) { made(name) } else { None };
@@ -328,16 +349,28 @@ fn json_call(body: &str, tools: &dyn Toolbox) -> Option<PseudoCall> {
 }
 
 /// The tool a JSON value calls: it needs a name and a place for arguments.
-fn called_name(value: &Value) -> Option<String> {
+fn called_name(value: &Value, tools: &dyn Toolbox) -> Option<String> {
     let object = match value {
-        Value::Array(values) => return values.first().and_then(called_name),
+        Value::Array(values) => return values.first().and_then(|value| called_name(value, tools)),
         Value::Object(object) => object,
         _ => return None,
     };
     for wrapper in ["tool_calls", "tool_call", "function_call", "function"] {
         if let Some(inner) = object.get(wrapper).filter(|inner| !inner.is_string()) {
-            return called_name(inner);
+            return called_name(inner, tools);
         }
+    }
+    // `{"read_file": {"path": "x"}}`, and arguments beside a name that can only be a tool's.
+    if let Some((name, Value::Object(_))) =
+        object.iter().next().filter(|(name, _)| object.len() == 1 && known(tools, name))
+    {
+        return Some(name.clone());
+    }
+    if let Some(name) =
+        ["tool", "tool_name", "function", "function_name"].iter().find_map(|key| object.get(*key)?.as_str())
+        && object.len() > 1
+    {
+        return Some(name.to_owned());
     }
     let name = ["name", "tool", "tool_name", "function", "function_name", "action"]
         .iter()
@@ -425,6 +458,22 @@ mod tests {
             (Shape::Action, "Action: read_file\nAction Input: a.md\nObservation: it says hello"),
             (Shape::Action, "思考：要看文件\n动作：read\n动作输入：{\"path\":\"a\"}"),
             (Shape::Action, "Thought: look\nAction: read"),
+            (Shape::Action, "Tool: read_file\nArguments: {\"path\": \"a\"}"),
+            (
+                Shape::Markup,
+                "<tool_call>{\"name\":\"read\",\"arguments\":{}}</tool_call>\n<tool_response>hello</tool_response>\nThe file a says \
+                 hello, and that is all there is to be found in it.",
+            ),
+            (
+                Shape::Json,
+                "```json\n{\"name\":\"read\",\"arguments\":{\"path\":\"a\"}}\n```\nPlease wait while I read the file.",
+            ),
+            (Shape::Json, "{\"read_file\": {\"path\": \"a\"}}"),
+            (Shape::Json, "{\"tool\": \"read\", \"path\": \"a\"}"),
+            (Shape::Json, "调用工具：{\"name\":\"read\",\"arguments\":{}}"),
+            (Shape::Code, "[read_file(path=\"a\")]"),
+            (Shape::Code, "Calling read_file(\"a\")"),
+            (Shape::Code, "调用 read_file(\"a\")"),
         ] {
             assert_eq!(looks_like_call(text, &tools).map(|call| call.shape), Some(shape), "{text}");
         }
@@ -444,6 +493,11 @@ mod tests {
             "```json\n{\"name\": \"Ada\", \"age\": 36}\n```",
             "{\"name\":\"Ada\",\"arguments\":\"none\"}",
             "{\"name\":\"read\"}",
+            "{\"read\": 3}",
+            "{\"tool\": \"hammer\", \"price\": 3}",
+            "Tool: hammer\nArguments: heavy",
+            "Call me at five.",
+            "[read](https://example.com)",
             "The function read_file(\"x\") opens a file and returns its text.",
             "read_file(\"x\") opens a file.",
             "print(\"hello\")",
@@ -502,7 +556,7 @@ mod tests {
     fn reasoning_is_not_visible() {
         assert_eq!(visible("<think>a</think> b"), "b");
         assert_eq!(visible("<think>a"), "");
-        assert_eq!(visible("a</think>b"), "b");
+        assert_eq!(visible("a\n</think>\nb"), "b");
         assert_eq!(visible("b"), "b");
     }
 

@@ -414,7 +414,7 @@ fn a_filtered_exchange_is_told_and_left_out() {
     answers(&mut turn, ModelResponse { finish: Finish::Filtered, ..says("It goes") });
     let text = format!("It goes\n\n{}", lang::turn_filtered(Lang::En));
     assert_eq!(ends(&mut turn), Ending::Answer { text: text.clone(), cut: false, filtered: true });
-    assert!(turn.hidden() && turn.transcript().is_empty());
+    assert!(turn.hidden() && turn.transcript().is_empty() && !turn.can_absorb());
     assert_eq!(turn.exchange(), [user("hi"), assistant(text, vec![], None)]);
 
     let mut turn = Turn::new(setup());
@@ -592,8 +592,25 @@ fn steering_skips_calls_not_begun_and_is_answered() {
     assert_eq!(last_text(&asks(&mut turn)), "and c");
     turn.model_answered(says("c"));
     assert_eq!(ends(&mut turn), answer("a and b\n\nc"));
-    assert!(!turn.absorb(vec![user("too late")]));
     assert_eq!(turn.transcript().len(), 8);
+
+    // After the answer, while nothing was sent yet.
+    assert!(turn.absorb(vec![user("and d")]));
+    answers(&mut turn, says("d"));
+    assert_eq!(ends(&mut turn), answer("a and b\n\nc\n\nd"));
+
+    // And when that fails, the answer is not lost.
+    assert!(turn.absorb(vec![user("and e")]));
+    asks(&mut turn);
+    turn.model_failed(ModelError::Retry("502".into()));
+    let line = lang::turn_failed(Lang::En, lang::turn_unavailable(Lang::En, "502"));
+    assert_eq!(ends(&mut turn), answer(&format!("a and b\n\nc\n\nd\n\n{line}")));
+    assert_eq!(turn.transcript().last(), Some(&assistant(line, vec![], None)));
+
+    let mut turn = Turn::new(setup());
+    asks(&mut turn);
+    turn.stop();
+    assert!(!turn.can_absorb() && !turn.absorb(vec![user("too late")]));
 }
 
 #[test]
@@ -601,6 +618,8 @@ fn the_last_round_absorbs_nothing() {
     let mut turn = Turn::new(Setup { limits: Limits { max_rounds: 1, ..Limits::default() }, ..setup() });
     asks(&mut turn);
     assert!(!turn.absorb(vec![user("more")]));
+    turn.model_answered(says("done"));
+    assert!(!turn.can_absorb());
 }
 
 #[test]
@@ -857,7 +876,7 @@ impl<'a> Driver<'a> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn requests_are_ordered_and_rounds_bounded(
