@@ -265,6 +265,14 @@ impl FakeGateway {
     }
 }
 
+/// Waits for what a test expects; the bound only turns a wait without end into a failure.
+async fn expected<T>(what: &str, event: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(Duration::from_secs(30), event).await {
+        Ok(found) => found,
+        Err(_) => panic!("waited in vain until {what}"),
+    }
+}
+
 /// Locks whether or not a test panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -321,7 +329,8 @@ impl FakeIntake {
 
     /// Waits until `count` events were stored.
     pub async fn until_stored(&self, count: usize) {
-        let _ = self.stored.subscribe().wait_for(|stored| *stored >= count).await;
+        let mut stored = self.stored.subscribe();
+        let _ = expected("enough events were stored", stored.wait_for(|stored| *stored >= count)).await;
     }
 
     /// Makes every `accept` wait for [`Self::open_gate`].
@@ -336,7 +345,8 @@ impl FakeIntake {
 
     /// Waits until an `accept` stands at the closed gate.
     pub async fn until_waiting(&self) {
-        let _ = self.waiting.subscribe().wait_for(|waiting| *waiting > 0).await;
+        let mut waiting = self.waiting.subscribe();
+        let _ = expected("an accept waits", waiting.wait_for(|waiting| *waiting > 0)).await;
     }
 
     fn commit(&self, batch: Batch) -> Result<Vec<Accepted>, IntakeError> {
@@ -411,7 +421,8 @@ impl FakeClock {
 
     /// Waits until at least `count` callers sleep, so that a test advances only after its subject began to wait.
     pub async fn until_sleeping(&self, count: usize) {
-        let _ = self.sleepers.subscribe().wait_for(|sleepers| sleepers.len() >= count).await;
+        let mut sleepers = self.sleepers.subscribe();
+        let _ = expected("enough callers sleep", sleepers.wait_for(|sleepers| sleepers.len() >= count)).await;
     }
 }
 
@@ -588,11 +599,14 @@ impl FakeSettlements {
     /// Waits until what adapters did fulfils `condition`.
     pub async fn until(&self, condition: impl Fn(&SettlementState) -> bool) {
         let mut changed = self.changed.subscribe();
-        while !condition(&lock(&self.state)) {
-            if changed.changed().await.is_err() {
-                return;
+        let fulfilled = async {
+            while !condition(&lock(&self.state)) {
+                if changed.changed().await.is_err() {
+                    return;
+                }
             }
-        }
+        };
+        expected("the settlements are as the test wants them", fulfilled).await;
     }
 
     /// A look at what adapters did.
