@@ -677,6 +677,9 @@ async fn a_message_can_be_asked_for() {
     assert_eq!((done.status, &done.body["status"]), (200, &json!("done")));
     assert_eq!((&done.body["messages"][0]["id"], &done.body["messages"][0]["text"]), (&json!(parts[0]), &json!("Hi")));
     assert_eq!(bridge.call(Call::get("/messages/m/1").bearing()).await.status, 401);
+    let row = bridge.gateway.settlements.id_of("m/1").expect("stored");
+    let by_row = Call::get(&format!("/messages/{row}")).signed("poll-2", now);
+    assert_eq!(bridge.call(by_row).await.status, 404, "the id of a row is no key");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use channel_api::{
     Accepted, Address, Batch, Capabilities, Channel, ChannelContext, ChannelError, ChannelId, Format, HttpEndpoint,
-    HttpRequest, HttpResponse, Inbound, InboxId, Level, LiveEdit, Part, PartId, QueueMode, Receipt, Reconciled, Reply,
+    HttpRequest, HttpResponse, Inbound, Level, LiveEdit, Part, PartId, QueueMode, Receipt, Reconciled, Reply,
     SendError, SendKey, TextUnit,
 };
 use http::{Method, StatusCode};
@@ -188,19 +188,15 @@ impl Webhook {
         answer.await.map_err(|_| wait::closed())
     }
 
-    /// What became of a message, by its platform id (or by the id of a row, which `merged_into` names).
+    /// What became of a message, by its platform id alone: ids of rows would reach beyond this channel.
     async fn poll(&self, ctx: &ChannelContext, id: &str) -> Result<HttpResponse, Refusal> {
         let state = State { id, duplicate: false };
-        let (inbox, named_by_row) = match ctx.settlements.find(id).await {
-            Some(inbox) => (inbox, false),
-            None => (InboxId::from(id), true),
-        };
+        let inbox = ctx.settlements.find(id).await.ok_or(Refusal::NoSuchMessage)?;
         match ctx.settlements.settled(&inbox).await {
             Some(settled) => {
                 let messages = settled_messages(ctx, id, None, &settled).await;
                 Ok(HttpResponse::json(StatusCode::OK, &state.done(&settled, messages)))
             }
-            None if named_by_row => Err(Refusal::NoSuchMessage),
             None => Ok(accepted(&state, None)),
         }
     }
