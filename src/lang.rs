@@ -328,9 +328,97 @@ catalogue! {
 
 // Models: what is wrong with a section, and what a provider did. Seen in chat after "I could not answer".
 catalogue! {
-    model_max_concurrent() {
-        en: "expected a number from 1 to 4096",
-        zh: "应为 1 到 4096 之间的数字",
+    model_number(low, high) {
+        en: "expected a number from {low} to {high}",
+        zh: "应为 {low} 到 {high} 之间的数字",
+    }
+    model_unnamed() {
+        en: "name the model, as the provider calls it",
+        zh: "请写上模型名称（与服务商的写法一致）",
+    }
+    model_url() {
+        en: "expected an address such as https://api.openai.com/v1 or http://127.0.0.1:11434/v1",
+        zh: "应为一个地址，例如 https://api.openai.com/v1 或 http://127.0.0.1:11434/v1",
+    }
+    model_url_with_key() {
+        en: "an address holds no key: put it into api_key",
+        zh: "地址里不能带密钥，请写到 api_key",
+    }
+    model_plain_http(host) {
+        en: "plain http would show the key and every message to the network on the way to {host}: use https://",
+        zh: "用明文 http 访问 {host} 会把密钥和消息暴露在网络上，请改用 https://",
+    }
+    model_key_characters() {
+        en: "the key holds characters that no key has: copy it again",
+        zh: "密钥里有不应出现的字符，请重新复制",
+    }
+    model_proxy() {
+        en: "this proxy address cannot be used: expected e.g. socks5h://127.0.0.1:1080",
+        zh: "无法使用这个代理地址，应类似 socks5h://127.0.0.1:1080",
+    }
+    model_none() {
+        en: "no model is configured",
+        zh: "还没有配置模型",
+    }
+    model_busy() {
+        en: "too many requests wait for this model",
+        zh: "等待这个模型的请求过多",
+    }
+    model_slow() {
+        en: "The provider is slow, still trying.",
+        zh: "模型服务响应较慢，仍在尝试。",
+    }
+    model_nothing() {
+        en: "the provider returned nothing",
+        zh: "模型服务没有返回任何内容",
+    }
+    model_too_much() {
+        en: "the provider sent more than an answer can be",
+        zh: "模型服务返回的数据过大",
+    }
+    model_web_page() {
+        en: "the provider answered with a web page: check base_url, or something stands in between",
+        zh: "模型服务返回了网页：请检查 base_url，或者中间有其他设备拦截",
+    }
+    model_broke() {
+        en: "the connection to the provider broke",
+        zh: "与模型服务的连接中断了",
+    }
+    model_broke_because(why) {
+        en: "the connection to the provider broke ({why})",
+        zh: "与模型服务的连接中断了（{why}）",
+    }
+    model_unreachable(host, why) {
+        en: "{host} cannot be reached ({why})",
+        zh: "无法连接 {host}（{why}）",
+    }
+    model_silent() {
+        en: "the provider did not answer in time",
+        zh: "模型服务没有及时响应",
+    }
+    model_filtered() {
+        en: "the provider's content filter refused it",
+        zh: "被模型服务的内容审核拒绝",
+    }
+    model_status(status) {
+        en: "the provider reported an error ({status})",
+        zh: "模型服务报告了错误（{status}）",
+    }
+    model_rate() {
+        en: "the provider is busy",
+        zh: "模型服务繁忙",
+    }
+    model_key(name, status) {
+        en: "the provider refused the key ({status}): check api_key of [models.{name}]",
+        zh: "模型服务拒绝了密钥（{status}）：请检查 [models.{name}] 的 api_key",
+    }
+    model_money() {
+        en: "the account at the provider has no money left",
+        zh: "模型服务的账户余额不足",
+    }
+    model_missing(name, status) {
+        en: "the provider knows no such model or address ({status}): check model and base_url of [models.{name}]",
+        zh: "模型服务没有这个模型或地址（{status}）：请检查 [models.{name}] 的 model 和 base_url",
     }
     model_no_rule() {
         en: "no rule of the scripted model matches this message",

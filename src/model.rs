@@ -1,7 +1,15 @@
 //! Station 8: the seam to a language model, one request in, one streamed response or one classified error out.
 
+mod classify;
 pub mod config;
+pub mod failover;
+mod openai;
+pub mod quirks;
+mod remote;
 pub mod scripted;
+mod sse;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

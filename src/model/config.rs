@@ -5,15 +5,28 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use channel_api::Clock;
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
+};
+use reqwest::Url;
 use serde::{Deserialize, Deserializer};
+use tokio::sync::Semaphore;
 
-use super::{Model, scripted::Scripted};
+use super::{
+    Model,
+    openai::OpenAi,
+    quirks::{Auth, QuirkOverrides, Quirks},
+    remote::{Breaker, CONNECT, IDLE, Limits, Privacy, Remote, TOTAL, privacy},
+    scripted::Scripted,
+};
 use crate::{
     lang::{self, Lang},
-    secrets::Secret,
+    secrets::{Redactor, Secret},
 };
 
 /// One `[models.<name>]` section.
@@ -48,10 +61,20 @@ pub struct ModelConfig {
     /// The most tokens of an answer, where the agent sets no limit of its own. Default: the provider's.
     #[serde(default)]
     pub max_tokens: Option<u32>,
+    /// How many seconds it may take to begin an answer (1 to 600), e.g. longer for a large model on a small machine.
+    #[serde(default = "default_first_byte")]
+    pub first_byte_timeout: u64,
+    /// Where the server differs from what is known of its host.
+    #[serde(default)]
+    pub quirks: QuirkOverrides,
 }
 
 fn default_max_concurrent() -> usize {
     64
+}
+
+fn default_first_byte() -> u64 {
+    60
 }
 
 impl ModelConfig {
@@ -67,6 +90,8 @@ impl ModelConfig {
             rules: None,
             context_tokens: None,
             max_tokens: None,
+            first_byte_timeout: default_first_byte(),
+            quirks: QuirkOverrides::default(),
         }
     }
 }
@@ -144,19 +169,7 @@ pub fn build(
     clock: Arc<dyn Clock>,
     base_dir: &Path,
 ) -> Result<Arc<dyn Model>, BuildError> {
-    if !(1..=4096).contains(&config.max_concurrent) {
-        return Err(BuildError::new(name, "max_concurrent", lang::model_max_concurrent(Lang::current())));
-    }
-    match config.provider {
-        Provider::Scripted => {
-            let model = match &config.rules {
-                Some(path) => Scripted::from_file(name, &base_dir.join(path), clock),
-                None => Scripted::demo(name, clock),
-            };
-            Ok(Arc::new(model.map_err(|error| BuildError::new(name, "rules", error.to_string()))?))
-        }
-        Provider::Openai => Err(BuildError::new(name, "provider", "only `scripted` is built so far".to_owned())),
-    }
+    Breakers::default().build(name, config, clock, base_dir)
 }
 
 /// Builds the models of all sections; those of one provider with one key share their breaker.
@@ -168,5 +181,225 @@ pub fn build_all(
     clock: &Arc<dyn Clock>,
     base_dir: &Path,
 ) -> Result<BTreeMap<String, Arc<dyn Model>>, BuildError> {
-    configs.iter().map(|(name, config)| Ok((name.clone(), build(name, config, Arc::clone(clock), base_dir)?))).collect()
+    let mut breakers = Breakers::default();
+    configs
+        .iter()
+        .map(|(name, config)| Ok((name.clone(), breakers.build(name, config, Arc::clone(clock), base_dir)?)))
+        .collect()
+}
+
+/// The breakers by host and key.
+#[derive(Default)]
+struct Breakers(BTreeMap<(String, String), Arc<Breaker>>);
+
+impl Breakers {
+    fn build(
+        &mut self,
+        name: &str,
+        config: &ModelConfig,
+        clock: Arc<dyn Clock>,
+        base_dir: &Path,
+    ) -> Result<Arc<dyn Model>, BuildError> {
+        let lang = Lang::current();
+        if !(1..=4096).contains(&config.max_concurrent) {
+            return Err(BuildError::new(name, "max_concurrent", lang::model_number(lang, 1, 4096)));
+        }
+        if !(1..=600).contains(&config.first_byte_timeout) {
+            return Err(BuildError::new(name, "first_byte_timeout", lang::model_number(lang, 1, 600)));
+        }
+        match config.provider {
+            Provider::Scripted => {
+                let model = match &config.rules {
+                    Some(path) => Scripted::from_file(name, &base_dir.join(path), clock),
+                    None => Scripted::demo(name, clock),
+                };
+                Ok(Arc::new(model.map_err(|error| BuildError::new(name, "rules", error.to_string()))?))
+            }
+            Provider::Openai => Ok(Arc::new(self.openai(name, config, clock)?)),
+        }
+    }
+
+    fn openai(&mut self, name: &str, config: &ModelConfig, clock: Arc<dyn Clock>) -> Result<Remote, BuildError> {
+        let lang = Lang::current();
+        let model = config.model.as_deref().map(str::trim).filter(|model| !model.is_empty());
+        let model = model.ok_or_else(|| BuildError::new(name, "model", lang::model_unnamed(lang)))?;
+        let url = endpoint(name, config.base_url.as_deref().unwrap_or(OPENAI), "chat/completions")?;
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let quirks = Quirks::of_host(&host).with(&config.quirks);
+        let key = config.api_key.as_ref().map(|key| clean_key(name, key)).transpose()?.filter(|key| !key.is_empty());
+
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let accept = if quirks.stream { "text/event-stream, application/json" } else { "application/json" };
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        if let Some(key) = &key {
+            let (header, value) = match quirks.auth {
+                Auth::Bearer => (AUTHORIZATION, format!("Bearer {}", key.expose())),
+                Auth::ApiKey => (HeaderName::from_static("api-key"), key.expose().to_owned()),
+            };
+            let mut value = HeaderValue::from_str(&value)
+                .map_err(|_| BuildError::new(name, "api_key", lang::model_key_characters(lang)))?;
+            value.set_sensitive(true);
+            headers.insert(header, value);
+        }
+        let first_byte = Duration::from_secs(config.first_byte_timeout);
+        let breaker = self.0.entry((
+            format!("{host}:{}", url.port_or_known_default().unwrap_or_default()),
+            key.as_ref().map(|key| key.expose().to_owned()).unwrap_or_default(),
+        ));
+        let proxy_secret = match &config.proxy {
+            Proxy::Url(url) => reqwest::Url::parse(url.expose()).ok().and_then(|url| url.password().map(Secret::new)),
+            Proxy::Env | Proxy::None => None,
+        };
+        Ok(Remote {
+            name: name.to_owned(),
+            clock,
+            client: client(name, &host, &config.proxy)?,
+            url,
+            headers,
+            wire: Box::new(OpenAi {
+                model: model.to_owned(),
+                quirks,
+                max_tokens: config.max_tokens,
+                extra: config.quirks.extra.clone(),
+            }),
+            limits: Limits { first_byte: if quirks.stream { first_byte } else { TOTAL }, idle: IDLE, total: TOTAL },
+            slots: Semaphore::new(config.max_concurrent),
+            breaker: Arc::clone(breaker.or_default()),
+            redactor: Redactor::new(key.iter().chain(&proxy_secret)),
+        })
+    }
+}
+
+const OPENAI: &str = "https://api.openai.com/v1";
+
+/// The address of an operation below a `base_url`: https, or plain http to this machine and private networks.
+fn endpoint(name: &str, base_url: &str, operation: &str) -> Result<Url, BuildError> {
+    let lang = Lang::current();
+    let wrong = |text: String| BuildError::new(name, "base_url", text);
+    let mut url = Url::parse(base_url.trim()).map_err(|_| wrong(lang::model_url(lang)))?;
+    let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong(lang::model_url(lang)))?.to_owned();
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong(lang::model_url_with_key(lang)));
+    }
+    match url.scheme() {
+        "https" => {}
+        "http" if privacy(&host) != Privacy::Public => {}
+        "http" => return Err(wrong(lang::model_plain_http(lang, host))),
+        _ => return Err(wrong(lang::model_url(lang))),
+    }
+    url.set_fragment(None);
+    let path = url.path().trim_end_matches('/');
+    let path = path.strip_suffix(operation).unwrap_or(path).trim_end_matches('/');
+    url.set_path(&format!("{path}/{operation}"));
+    Ok(url)
+}
+
+/// The key as it is sent. What people paste along (spaces, quotes, `Bearer`) is taken off.
+fn clean_key(name: &str, key: &Secret) -> Result<Secret, BuildError> {
+    let pasted = key.expose();
+    let wrapping = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '“' | '”');
+    let clean = pasted.trim_matches(wrapping);
+    let clean = clean.strip_prefix("Bearer ").unwrap_or(clean).trim_matches(wrapping);
+    if clean.chars().any(|c| !c.is_ascii_graphic()) {
+        return Err(BuildError::new(name, "api_key", lang::model_key_characters(Lang::current())));
+    }
+    if clean != pasted {
+        tracing::warn!(model = name, "took spaces, quotes or `Bearer` off the api_key");
+    }
+    Ok(Secret::new(clean))
+}
+
+/// The HTTP client of one model. This machine is always reached directly, whatever the environment says, and so is a
+/// private network unless a proxy is written down.
+fn client(name: &str, host: &str, proxy: &Proxy) -> Result<reqwest::Client, BuildError> {
+    let builder = reqwest::Client::builder()
+        .connect_timeout(CONNECT)
+        .redirect(reqwest::redirect::Policy::none())
+        .tcp_nodelay(true)
+        .tcp_keepalive(Duration::from_secs(30))
+        .pool_idle_timeout(Duration::from_secs(60))
+        .user_agent(concat!("crawfish/", env!("CARGO_PKG_VERSION")));
+    let wrong = || BuildError::new(name, "proxy", lang::model_proxy(Lang::current()));
+    let builder = match (privacy(host), proxy) {
+        (Privacy::Loopback, _) | (Privacy::Private, Proxy::Env) | (_, Proxy::None) => builder.no_proxy(),
+        (Privacy::Public, Proxy::Env) => builder,
+        (_, Proxy::Url(url)) => builder.proxy(reqwest::Proxy::all(url.expose()).map_err(|_| wrong())?),
+    };
+    builder.build().map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    fn section(text: &str) -> ModelConfig {
+        toml::from_str(text).expect("a good section")
+    }
+
+    fn refused(text: &str) -> String {
+        match build("main", &section(text), Arc::new(SystemClock::new()), Path::new(".")) {
+            Ok(_) => panic!("this cannot work: {text}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_section_is_read_with_its_defaults_and_unknown_keys_are_refused() {
+        let config = section("model = \"m\"");
+        assert_eq!((config.provider, config.max_concurrent, config.first_byte_timeout), (Provider::Openai, 64, 60));
+        assert!(matches!(config.proxy, Proxy::Env));
+        assert!(toml::from_str::<ModelConfig>("modle = \"m\"").is_err());
+        assert!(toml::from_str::<ModelConfig>("provider = \"opnai\"").is_err());
+        let config = section("api_key = \"sk-secret-value\"\nproxy = \"socks5h://me:hidden-word@127.0.0.1:1080\"");
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("secret-value") && !shown.contains("hidden-word"), "{shown}");
+        let error = toml::from_str::<ModelConfig>("proxy = \"ftp://me:hidden-word@x\"").expect_err("no such proxy");
+        assert!(!error.message().contains("hidden-word"), "{error}");
+        build("demo", &ModelConfig::demo(), Arc::new(SystemClock::new()), Path::new(".")).expect("the demo");
+    }
+
+    #[test]
+    fn an_address_is_https_or_private_and_holds_no_key() {
+        let at =
+            |url: &str| endpoint("main", url, "chat/completions").map(String::from).map_err(|error| error.to_string());
+        let good = [
+            ("https://api.example.com/v1", "https://api.example.com/v1/chat/completions"),
+            ("https://api.example.com/v1/", "https://api.example.com/v1/chat/completions"),
+            ("https://x.example/v1/chat/completions", "https://x.example/v1/chat/completions"),
+            ("https://x.example/d?api-version=1", "https://x.example/d/chat/completions?api-version=1"),
+            (" http://127.0.0.1:11434/v1\n", "http://127.0.0.1:11434/v1/chat/completions"),
+            ("http://[::1]:8080", "http://[::1]:8080/chat/completions"),
+            ("http://192.168.1.5/v1", "http://192.168.1.5/v1/chat/completions"),
+            ("http://ollama:11434/v1", "http://ollama:11434/v1/chat/completions"),
+            ("http://host.docker.internal/v1", "http://host.docker.internal/v1/chat/completions"),
+        ];
+        for (url, expected) in good {
+            assert_eq!(at(url).as_deref(), Ok(expected));
+        }
+        for url in
+            ["http://api.example.com/v1", "http://8.8.8.8/v1", "http://[2001:db8::1]/v1", "http://localhost.evil.com"]
+        {
+            assert!(at(url).expect_err(url).contains("http"), "{url}");
+        }
+        for url in ["", "api.example.com", "ftp://x.example", "https://", "https://sk-key@x.example/v1"] {
+            let error = at(url).expect_err(url);
+            assert!(error.starts_with("models.main.base_url: ") && !error.contains("sk-key"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_its_key() {
+        assert!(refused("").starts_with("models.main.model: "));
+        assert!(refused("model = \" \"").starts_with("models.main.model: "));
+        assert!(refused("model = \"m\"\nmax_concurrent = 0").starts_with("models.main.max_concurrent: "));
+        assert!(refused("model = \"m\"\nfirst_byte_timeout = 0").starts_with("models.main.first_byte_timeout: "));
+        let error = refused("model = \"m\"\napi_key = \"sk-se\\u0001cret\"");
+        assert!(error.starts_with("models.main.api_key: ") && !error.contains("cret"), "{error}");
+        assert!(refused("provider = \"scripted\"\nrules = \"none.yaml\"").starts_with("models.main.rules: "));
+        for pasted in ["Bearer sk-1234\n", " \"Bearer sk-1234\"\n", "'sk-1234'", "sk-1234"] {
+            assert_eq!(clean_key("main", &Secret::new(pasted)).expect("clean").expose(), "sk-1234");
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! ```yaml
 //! stream: { chars: 8, delay_ms: 20 }      # how text is shown, unless an answer says otherwise; default: all at once
 //! rules:                                  # the first rule that matches answers
-//!   - match: '^echo (?<what>.+)$'         # a regular expression, searched in the last user message;
+//!   - match: '^echo (?<what>.+)$'         # a regular expression, searched in the last user message, the person's words alone;
 //!     text: 'You said: ${what}'           #   ^ and $ match at lines, (?i) ignores case, (?s) lets . match line breaks
 //!   - match: 'list (\S+)'
 //!     text: 'Let me look.'                # optional beside calls
@@ -255,7 +255,7 @@ impl<'a> Scene<'a> {
         for message in request.messages.iter().rev() {
             match message {
                 Message::User { text } => {
-                    scene.input = text;
+                    scene.input = words(text);
                     break;
                 }
                 Message::Assistant { calls, .. } if !calls.is_empty() => {
@@ -276,6 +276,15 @@ impl<'a> Scene<'a> {
             [one] => Cow::Borrowed(one),
             many => Cow::Owned(many.join("\n")),
         }
+    }
+}
+
+/// A user message without what the gateway wrote below the person's words (see `agent::prompt::user_text`).
+fn words(text: &str) -> &str {
+    const CONTEXT: &str = "<message_context>";
+    match text.rfind(CONTEXT) {
+        Some(at) if text.trim_end().ends_with("</message_context>") => text[..at].trim_end(),
+        _ => text,
     }
 }
 
@@ -963,7 +972,10 @@ rules:
             ("who are you?", "api_key = \"${OPENAI_API_KEY}\""),
             ("你是谁？", "api_key = \"${DASHSCOPE_API_KEY}\""),
             ("谢谢！", "不客气"),
-            ("the weather is fine\nreally\n\n[2026-11-30 10:00]", "You said: the weather is fine\nreally\n\n(I am"),
+            (
+                "the weather is fine\nreally\n\n<message_context>\ntime\n</message_context>",
+                "You said: the weather is fine\nreally\n\n(I am",
+            ),
             ("今天天气不错", "您说的是：今天天气不错\n"),
             ("say hello", "You said: say hello\n"),
             ("  ", "I am here."),
