@@ -412,7 +412,11 @@ impl Drive<'_> {
 
     async fn end(mut self, ending: turn::Ending) -> Result<TurnRun, RunError> {
         let ended = match ending {
-            turn::Ending::Answer { text, .. } => Ended::Answer(text),
+            turn::Ending::Answer { text, cut: false, .. } => Ended::Answer(text),
+            turn::Ending::Answer { text, cut: true, .. } => {
+                let lang = Lang::of_text(&text).unwrap_or_else(Lang::current);
+                Ended::Answer(format!("{text}\n\n{}", lang::turn_cut(lang)))
+            }
             turn::Ending::Stopped => Ended::Stopped,
             turn::Ending::Failed { reason: FailReason::Unavailable(why), .. } => {
                 self.record().await?;
@@ -457,6 +461,11 @@ impl Drive<'_> {
         if !self.turn.absorb(vec![message]) {
             // Too late for this turn: its answer settles them as merged, so they must not be lost silently.
             warn!("messages came after the turn's last step; they are answered by it as merged");
+        }
+        for call in self.turn.take_skipped() {
+            let skipped = self.started(&call);
+            let result = Value::String(turn::SKIPPED.to_owned());
+            self.steps.push(StepRecord { state: StepState::Failed, result, ..skipped });
         }
         self.entries.extend(absorbed);
         Ok(())

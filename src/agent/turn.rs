@@ -259,6 +259,7 @@ pub struct Turn {
     /// The round in which a call with an effect was interrupted and not verified since.
     unverified: Option<u32>,
     interrupted: Vec<String>,
+    skipped: Vec<PlannedCall>,
     /// A call that changes something succeeded.
     changed: bool,
     hidden: bool,
@@ -325,7 +326,8 @@ const CONTINUE: &str =
 const TOO_MANY: &str = "Not run: too many calls in one message. Make the rest of the calls in the next one.";
 const CUT_ARGUMENTS: &str = "Not run: your message was cut off before these arguments were complete. \
      Call again with shorter arguments, for long content in several calls.";
-const SKIPPED: &str =
+/// The result of a call that an absorbed message kept from running.
+pub const SKIPPED: &str =
     "Not run: a new message from the person came first. Read it, then decide whether this call is still wanted.";
 const STOPPED_BEFORE: &str = "Not run: the person stopped the turn.";
 const STOPPED_DURING: &str = "Stopped while it ran. Its outcome is unknown; check before repeating it.";
@@ -364,6 +366,7 @@ impl Turn {
             absorbed: Vec::new(),
             unverified: None,
             interrupted: Vec::new(),
+            skipped: Vec::new(),
             changed: false,
             hidden: false,
             notes: Vec::new(),
@@ -521,6 +524,7 @@ impl Turn {
             Phase::Tools(batch) => {
                 for slot in batch.slots.iter_mut().filter(|slot| slot.result.is_none() && !slot.handed) {
                     slot.result = Some(Err(SKIPPED.to_owned()));
+                    self.skipped.extend(slot.plan.clone());
                 }
             }
             Phase::Asked | Phase::Done(_) => {}
@@ -543,8 +547,9 @@ impl Turn {
             self.take_absorbed();
             self.push(assistant(line.clone(), Vec::new(), None), Keep::Same);
             said.push(line);
+            let text = joined(&said);
             self.notes.push(format!("failed after an answer: {}", reason.as_str()));
-            return self.end(Ending::Answer { text: said.join("\n\n"), cut: false, filtered: false });
+            return self.end(Ending::Answer { text, cut: false, filtered: false });
         }
         let text = self.last_words();
         self.end(Ending::Failed { reason, text });
@@ -590,6 +595,12 @@ impl Turn {
     /// Call ids found started in the journal and not run again, for their rows.
     pub fn interrupted(&self) -> &[String] {
         &self.interrupted
+    }
+
+    /// Calls that an absorbed message kept from running, each told once. Journalled as failed with [`SKIPPED`], they are
+    /// not made after a restart either.
+    pub fn take_skipped(&mut self) -> Vec<PlannedCall> {
+        mem::take(&mut self.skipped)
     }
 
     fn kept(&self) -> Vec<Message> {
@@ -639,7 +650,7 @@ impl Turn {
         let text = format!("{}{}", self.partial, response.text);
         let broke_off = matches!(response.finish, Finish::Length | Finish::Cut);
         if let Some(call) = pseudo::looks_like_call(&text, &*self.tools) {
-            let tool = call.tool.as_deref().unwrap_or("?");
+            let tool = shown(call.tool.as_deref().unwrap_or("?"));
             if self.corrected || self.is_last_round() {
                 self.notes.push(format!("pseudo-call ({}) of {tool}, given up", call.shape.as_str()));
                 return self.fail(FailReason::PseudoCall);
@@ -699,12 +710,16 @@ impl Turn {
         }
         let mut said = mem::take(&mut self.said);
         said.push(text);
-        self.end(Ending::Answer { text: said.join("\n\n"), cut, filtered: false });
+        self.end(Ending::Answer { text: joined(&said), cut, filtered: false });
     }
 
-    fn calls_answered(&mut self, response: ModelResponse) {
+    fn calls_answered(&mut self, mut response: ModelResponse) {
         self.empty_answers = 0;
         let broke_off = matches!(response.finish, Finish::Length | Finish::Cut);
+        if pseudo::looks_like_call(&response.text, &*self.tools).is_some() {
+            // The call stands in the text as well; kept there it would teach the model to write calls.
+            response.text.clear();
+        }
         let whole_text = format!("{}{}", mem::take(&mut self.partial), response.text);
         let mut batch = Batch { slots: Vec::new(), item: self.items.len(), answer: None, all_unknown: true };
         let mut calls = Vec::new();
@@ -720,7 +735,7 @@ impl Turn {
             let cut = broke_off && serde_json::from_str::<Map<String, Value>>(&call.arguments).is_err();
             let slot = match resolved {
                 _ if cut => {
-                    self.notes.push(format!("{}: arguments cut, not run", order::head(&call.name, 64)));
+                    self.notes.push(format!("{}: arguments cut, not run", shown(&call.name)));
                     Slot::refused(&call, CUT_ARGUMENTS.to_owned())
                 }
                 Some(Resolved::FinalAnswer) => match final_answer(&call.arguments) {
@@ -744,14 +759,13 @@ impl Turn {
                 }
                 Some(Resolved::Skill(path)) => {
                     running += 1;
-                    self.notes
-                        .push(format!("skill {} called as a tool, its SKILL.md is read", order::head(&call.name, 64)));
+                    self.notes.push(format!("skill {} called as a tool, its SKILL.md is read", shown(&call.name)));
                     call.name = "read".to_owned();
                     call.arguments = json!({ "path": path }).to_string();
                     self.plan(&mut call)
                 }
                 None => {
-                    self.notes.push(format!("unknown tool {}", order::head(&call.name, 64)));
+                    self.notes.push(format!("unknown tool {}", shown(&call.name)));
                     Slot::refused(&call, self.tools.unknown(&call.name))
                 }
             };
@@ -857,7 +871,7 @@ impl Turn {
             return self.answered(text, None, None, false);
         }
         if let Some(tool) = looping {
-            return self.fail(FailReason::Loop(order::head(&tool, 64)));
+            return self.fail(FailReason::Loop(shown(&tool)));
         }
         if self.unknown_rounds >= MOST_UNKNOWN_ROUNDS {
             return self.fail(FailReason::UnknownTools);
@@ -1174,6 +1188,22 @@ fn error_of(row: &Value) -> Option<ModelError> {
 
 fn assistant(text: String, calls: Vec<ToolCall>, opaque: Option<Value>) -> Message {
     Message::Assistant { text, calls, opaque }
+}
+
+/// Several answers of one turn as one text; silence beside words is left out.
+fn joined(said: &[String]) -> String {
+    let words = |text: &&String| Outcome::from_text(text, &Policy::default()).silent().is_none();
+    let spoken: Vec<&str> = said.iter().filter(words).map(String::as_str).collect();
+    match (spoken.is_empty(), said) {
+        (true, [.., last]) => last.clone(),
+        // One answer stays as it came, byte for byte.
+        _ => spoken.join("\n\n"),
+    }
+}
+
+/// A name as it may stand in a note: one line, bounded.
+fn shown(name: &str) -> String {
+    order::head(&name.replace(char::is_control, " "), 64)
 }
 
 /// Nothing for a person to read, and no silence that the reply filter would honour.

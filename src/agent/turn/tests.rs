@@ -576,6 +576,15 @@ fn steering_skips_calls_not_begun_and_is_answered() {
     let request = asks(&mut turn);
     assert_eq!(request.messages[2], result("c1", "send", SKIPPED));
     assert_eq!(last_text(&request), "wait, no");
+    assert_eq!(turn.take_skipped().iter().map(|plan| plan.call_id.as_str()).collect::<Vec<_>>(), ["c1"]);
+    assert_eq!(turn.take_skipped(), []);
+    // A restart does not make it either.
+    let rows = [
+        step(0, StepKind::Llm, None, "m", None, StepState::Finished, journal_of(&calls(&[call("c1", "send", "{}")]))),
+        step(1, StepKind::Tool, Some("c1"), "send", Some(Effect::Effect), StepState::Failed, json!(SKIPPED)),
+    ];
+    let mut turn = Turn::resume(setup(), &rows);
+    assert_eq!(asks(&mut turn).messages[2], result("c1", "send", SKIPPED));
 
     // While they run: after their results.
     let mut turn = Turn::new(setup());
@@ -611,6 +620,31 @@ fn steering_skips_calls_not_begun_and_is_answered() {
     asks(&mut turn);
     turn.stop();
     assert!(!turn.can_absorb() && !turn.absorb(vec![user("too late")]));
+}
+
+#[test]
+fn silence_beside_words_is_left_out() {
+    for (first, second, expected) in
+        [("NO_REPLY", "b", "b"), ("a", "NO_REPLY", "a"), ("NO_REPLY", "NO_REPLY", "NO_REPLY")]
+    {
+        let mut turn = Turn::new(setup());
+        answers(&mut turn, says(first));
+        assert!(turn.absorb(vec![user("more")]));
+        answers(&mut turn, says(second));
+        assert_eq!(ends(&mut turn), answer(expected));
+    }
+}
+
+#[test]
+fn a_call_that_also_stands_in_the_text_is_not_kept_there() {
+    let mut turn = Turn::new(setup());
+    let made = calls(&[call("c1", "read", "{}")]);
+    answers(
+        &mut turn,
+        ModelResponse { text: r#"<tool_call>{"name":"read","arguments":{}}</tool_call>"#.into(), ..made },
+    );
+    runs(&mut turn);
+    assert_eq!(turn.transcript()[1], assistant(String::new(), vec![call("c1", "read", "{}")], None));
 }
 
 #[test]
