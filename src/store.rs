@@ -21,6 +21,9 @@ use crate::{
 
 pub mod sqlite;
 
+#[cfg(test)]
+mod conformance;
+
 /// Why the store did not do it, named by what the caller does next.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StoreError {

@@ -1,1 +1,223 @@
 //! The store on SQLite: one writer task with group commit and a small pool of readers.
+//!
+//! Every write is a value that can be run again ([`writer::Write`]); reads go through the pool and never wait for the
+//! writer. Who may open the file at all (`flock`) is the caller's business. Some statements are scripts of several
+//! statements under one set of `$N` parameters (`?N` would not do: sqlx counts their gaps): one hop to SQLite's thread instead of four.
+
+use std::{path::Path, time::Duration};
+
+use channel_api::ChannelId;
+use sqlx::{
+    ConnectOptions, Connection, Row, SqlSafeStr, SqliteConnection, SqlitePool,
+    migrate::{MigrateError, Migration, MigrationType, Migrator},
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous},
+};
+
+use super::{LaneKey, StoreError};
+
+mod channel;
+mod claim;
+mod event;
+mod finish;
+mod inbox;
+mod outbox;
+mod session;
+mod turn;
+mod upkeep;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use writer::Writer;
+
+/// The readers' pool: enough for a dashboard beside the stations, little enough to stay small (1 MiB each).
+const READERS: u32 = 4;
+
+/// Why the database could not be opened, named by the exit code that follows.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A newer program wrote it (exit code 67): nothing was changed.
+    #[error("the database has schema version {found}, this program knows {known}: it was written by a newer program")]
+    Newer {
+        /// The version it has.
+        found: i64,
+        /// The newest this program has.
+        known: i64,
+    },
+    /// It is damaged, or not a database of this program (exit code 65): nothing was changed.
+    #[error("the database is damaged: {0}")]
+    Corrupt(String),
+    /// The file cannot be read or written (exit code 74).
+    #[error("the database cannot be opened: {0}")]
+    Io(String),
+    /// Another process holds it.
+    #[error("the database is in use by another process: {0}")]
+    Locked(String),
+}
+
+/// The store on one SQLite file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    writer: Writer,
+    readers: SqlitePool,
+    /// For a checkpoint's connection of its own.
+    options: SqliteConnectOptions,
+}
+
+impl SqliteStore {
+    /// Opens the file, made if missing, and brings its schema up to date. Call [`super::Upkeep::recover`] next.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the file is left as it was.
+    pub async fn open(path: &Path) -> Result<Self, OpenError> {
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(Duration::from_secs(5))
+            .foreign_keys(false)
+            .statement_cache_capacity(256)
+            .pragma("cache_size", "-4096")
+            .pragma("mmap_size", "0")
+            .pragma("temp_store", "memory")
+            // Checkpoints run on a connection of their own; this is the net below them.
+            .pragma("wal_autocheckpoint", "4000")
+            .pragma("journal_size_limit", "16777216")
+            .thread_name(|_| "sqlite-writer".to_owned())
+            .disable_statement_logging();
+        let mut conn = options.connect().await.map_err(open_error)?;
+        migrator().run_direct(None, &mut conn, false).await.map_err(migrate_error)?;
+        let load = inbox::count_open(&mut conn).await.map_err(open_error)?;
+
+        let reader = SqliteConnectOptions::new()
+            .filename(path)
+            .read_only(true)
+            .busy_timeout(Duration::from_secs(5))
+            .foreign_keys(false)
+            .pragma("cache_size", "-1024")
+            .pragma("mmap_size", "0")
+            .pragma("temp_store", "memory")
+            .thread_name(|n| format!("sqlite-reader-{n}"))
+            .disable_statement_logging();
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READERS)
+            .test_before_acquire(false)
+            .acquire_timeout(Duration::from_secs(10))
+            .idle_timeout(Duration::from_secs(60))
+            .max_lifetime(None)
+            .connect_lazy_with(reader);
+        Ok(Self { writer: Writer::start(conn, options.clone(), load), readers, options })
+    }
+
+    /// Runs a write and waits for its commit.
+    async fn write<W: writer::Write>(&self, write: W) -> Result<W::Answer, StoreError> {
+        self.writer.write(write).await
+    }
+}
+
+/// The schema, one file a version.
+fn migrator() -> Migrator {
+    let list = [(1, "spine", include_str!("../../migrations/sqlite/0001_spine.sql"))];
+    Migrator::with_migrations(
+        list.into_iter()
+            .map(|(version, name, sql)| {
+                Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+            })
+            .collect(),
+    )
+}
+
+fn migrate_error(error: MigrateError) -> OpenError {
+    let known = migrator().iter().map(|migration| migration.version).max().unwrap_or(0);
+    match error {
+        MigrateError::VersionMissing(found) | MigrateError::VersionMismatch(found) => OpenError::Newer { found, known },
+        MigrateError::Execute(error) => open_error(error),
+        MigrateError::ExecuteMigration(error, version) => match open_error(error) {
+            // SQL that fails on a healthy file: its tables are not ours.
+            OpenError::Corrupt(why) => OpenError::Corrupt(format!("migration {version}: {why}")),
+            other => other,
+        },
+        other => OpenError::Corrupt(other.to_string()),
+    }
+}
+
+fn open_error(error: sqlx::Error) -> OpenError {
+    let text = error.to_string();
+    match (primary_code(&error), &error) {
+        (Some(5 | 6), _) => OpenError::Locked(text),
+        // READONLY, IOERR, FULL, CANTOPEN, PERM, AUTH, NOMEM
+        (Some(3 | 7 | 8 | 10 | 13 | 14 | 23), _) | (None, sqlx::Error::Io(_)) => OpenError::Io(text),
+        (Some(_), _) | (None, sqlx::Error::ColumnDecode { .. }) => OpenError::Corrupt(text),
+        (None, _) => OpenError::Io(text),
+    }
+}
+
+/// SQLite's primary result code, if it was SQLite that refused.
+fn primary_code(error: &sqlx::Error) -> Option<i32> {
+    let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
+    Some(code & 0xff)
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        match (primary_code(&error), &error) {
+            // CORRUPT, NOTADB
+            (Some(11 | 26), _) => Self::Corrupt(error.to_string()),
+            (None, sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => Self::Corrupt(error.to_string()),
+            _ => Self::Unavailable(error.to_string()),
+        }
+    }
+}
+
+/// Column `i` of a row.
+fn get<'r, T>(row: &'r SqliteRow, i: usize) -> Result<T, StoreError>
+where
+    T: sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
+{
+    Ok(row.try_get(i)?)
+}
+
+/// A count column.
+fn count(row: &SqliteRow, i: usize) -> Result<u64, StoreError> {
+    Ok(u64::try_from(get::<i64>(row, i)?).unwrap_or(0))
+}
+
+/// A small count column.
+fn small(row: &SqliteRow, i: usize) -> Result<u32, StoreError> {
+    Ok(u32::try_from(get::<i64>(row, i)?).unwrap_or(u32::MAX))
+}
+
+/// A JSON column.
+fn json<T: serde::de::DeserializeOwned>(row: &SqliteRow, i: usize) -> Result<T, StoreError> {
+    serde_json::from_str(get::<&str>(row, i)?).map_err(|error| StoreError::Corrupt(format!("a stored value: {error}")))
+}
+
+/// A value as JSON, for a column.
+fn to_json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::Unavailable(format!("cannot be stored: {error}")))
+}
+
+/// A column of unsigned numbers.
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn lane(channel: String, lane: String) -> LaneKey {
+    LaneKey { channel: ChannelId::from(channel), lane }
+}
+
+/// Adds a lane that is not there yet.
+fn push_lane(lanes: &mut Vec<LaneKey>, lane: LaneKey) {
+    if !lanes.contains(&lane) {
+        lanes.push(lane);
+    }
+}
+
+/// Ends a connection in order; it is gone either way.
+async fn end(conn: SqliteConnection) {
+    if let Err(error) = conn.close().await {
+        tracing::warn!(%error, "a database connection did not close cleanly");
+    }
+}

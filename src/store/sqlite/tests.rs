@@ -1,0 +1,139 @@
+//! What is SQLite's own: plans, files that are refused, and what a killed process leaves behind.
+
+use std::{path::Path, sync::Arc};
+
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, sqlite::SqliteConnectOptions};
+
+use super::{OpenError, SqliteStore, claim, get, outbox};
+use crate::store::{
+    ClaimAsk, ClaimKind, InboxStore as _, NewBatch, OutboxStore as _, Store, Stored, Upkeep as _,
+    conformance::{boot, finish_of, ids, lane_of, new_entry, new_part},
+};
+
+async fn open(path: &Path) -> SqliteStore {
+    SqliteStore::open(path).await.expect("opens")
+}
+
+async fn plan(store: &SqliteStore, sql: &'static str) -> Vec<String> {
+    let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+    let rows = sqlx::query(explain).fetch_all(&store.readers).await.expect("explains");
+    rows.iter().map(|row| get(row, 3).expect("a text")).collect()
+}
+
+#[tokio::test]
+async fn a_claim_searches_the_partial_indexes_and_never_scans_a_table() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir.path().join("t.db")).await;
+    for (sql, index) in [(claim::ORDINARY, "session_ready"), (claim::SUSPECT, "session_suspect")] {
+        let plan = plan(&store, sql).await;
+        assert!(plan.iter().any(|line| line.contains(&format!("USING COVERING INDEX {index}"))), "{plan:#?}");
+        assert!(plan.iter().any(|line| line.starts_with("SEARCH i USING INDEX inbox_open (session=?)")), "{plan:#?}");
+        assert!(plan.iter().any(|line| line.starts_with("SEARCH s USING INTEGER PRIMARY KEY")), "{plan:#?}");
+        let scans = plan.iter().filter(|line| line.starts_with("SCAN")).collect::<Vec<_>>();
+        assert!(
+            scans.iter().all(|line| line.contains(index) || line.as_str() == "SCAN ready"),
+            "only the short list is walked: {plan:#?}"
+        );
+    }
+    let plan = plan(&store, outbox::FIRST).await;
+    assert_eq!(plan, ["SEARCH outbox USING INDEX outbox_open (channel=? AND lane=?)"]);
+}
+
+#[tokio::test]
+async fn a_claim_among_many_sessions_finds_the_right_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir.path().join("t.db")).await;
+    // 5,000 sessions wait for their time, 14,999 have nothing to do, one is due.
+    let mut conn = SqliteConnectOptions::new().filename(dir.path().join("t.db")).connect().await.expect("connects");
+    sqlx::query(
+        "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 19999)
+         INSERT INTO session (key, agent, pending, ready_seq, not_before, created_at, updated_at)
+         SELECT 's' || n, 'main', n <= 5000, CASE WHEN n <= 5000 THEN n END, CASE WHEN n <= 5000 THEN 9000 ELSE 0 END, 0, 0 FROM n;
+         INSERT INTO inbox (id, channel, platform_id, session, sender, role, mode, state, not_before, received_at, bytes, payload)
+         SELECT 'in_' || key, 'test:x', key, id, 'a', 'member', 'followup', 0, 9000, 0, 2, '{}' FROM session WHERE pending",
+    )
+    .execute(&mut conn)
+    .await
+    .expect("fills");
+    conn.close().await.expect("closes");
+    store.accept(NewBatch { entries: vec![new_entry("due", "due", "a")], cursor: None }).await.expect("accepts");
+    let ask = ClaimAsk { boot: boot("bt_1"), now: 2_000, max: 9, max_entries: 20, kind: ClaimKind::Ordinary };
+    let claims = store.claim(&ask).await.expect("claims");
+    assert_eq!(claims.iter().map(ids).collect::<Vec<_>>(), [["due"]]);
+    assert!(store.claim(&ask).await.expect("claims").is_empty());
+    assert_eq!(store.next_due(2_000).await, Ok(Some(9_000)));
+}
+
+#[tokio::test]
+async fn a_killed_process_leaves_every_answered_write_behind() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("t.db");
+    let mut answered: Vec<String> = Vec::new();
+    for round in 0..4 {
+        let store: Arc<dyn Store> = Arc::new(open(&path).await);
+        assert_eq!(store.load().await.expect("counts").queued, answered.len() as u64, "the gauge is counted at open");
+        for id in &answered {
+            assert!(store.find(&new_entry("x", "s", "a").inbound.channel, id).await.expect("reads").is_some());
+        }
+        let mut writes = tokio::task::JoinSet::new();
+        for n in 0..50 {
+            let (store, id) = (store.clone(), format!("{round}-{n}"));
+            writes.spawn(async move {
+                let entries = vec![new_entry(&id, &format!("s{n}"), "a")];
+                let stored = store.accept(NewBatch { entries, cursor: None }).await.expect("accepts");
+                assert!(matches!(stored[0], Stored::New { .. }));
+                id
+            });
+        }
+        answered.extend(writes.join_all().await);
+        // Dropped, not closed: the writer's task is aborted where it stands.
+        drop(store);
+    }
+    let store = open(&path).await;
+    // A claim and a part on its way when the process died.
+    let ask = ClaimAsk { boot: boot("bt_1"), now: 2_000, max: 2, max_entries: 20, kind: ClaimKind::Ordinary };
+    let claims = store.claim(&ask).await.expect("claims");
+    let part = new_part("p", None, "lane");
+    store.finish(finish_of(&claims[0], vec![part])).await.expect("finishes");
+    let taken = store.next_part(&lane_of("lane"), &boot("bt_1"), 2_000).await.expect("answers");
+    assert!(matches!(taken, crate::store::NextPart::Send(_)));
+    drop(store);
+    let store = open(&path).await;
+    let found = store.recover(&boot("bt_2"), 3_000).await.expect("recovers");
+    assert_eq!((found.entries, found.dead, found.uncertain), (1, 0, 1));
+    assert_eq!(store.load().await.expect("counts").queued, answered.len() as u64 - 1);
+    store.check().await.expect("is healthy");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn files_that_are_not_ours_are_refused_and_left_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let text = dir.path().join("text.db");
+    std::fs::write(&text, "this is not a database, whatever its name says".repeat(100)).expect("writes");
+    let before = std::fs::read(&text).expect("reads");
+    assert!(matches!(SqliteStore::open(&text).await, Err(OpenError::Corrupt(_))));
+    assert_eq!(std::fs::read(&text).expect("reads"), before);
+
+    let newer = dir.path().join("newer.db");
+    open(&newer).await.close().await;
+    let mut conn = SqliteConnectOptions::new().filename(&newer).connect().await.expect("connects");
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) VALUES (99, 'x', 1, x'', 0)",
+    )
+    .execute(&mut conn)
+    .await
+    .expect("inserts");
+    conn.close().await.expect("closes");
+    assert!(matches!(SqliteStore::open(&newer).await, Err(OpenError::Newer { found: 99, known: 1 })));
+
+    let folder = dir.path().join("missing").join("t.db");
+    assert!(matches!(SqliteStore::open(&folder).await, Err(OpenError::Io(_))));
+
+    let foreign = dir.path().join("foreign.db");
+    let mut conn =
+        SqliteConnectOptions::new().filename(&foreign).create_if_missing(true).connect().await.expect("connects");
+    sqlx::query("CREATE TABLE session (x)").execute(&mut conn).await.expect("creates");
+    conn.close().await.expect("closes");
+    assert!(matches!(SqliteStore::open(&foreign).await, Err(OpenError::Corrupt(_))));
+}
