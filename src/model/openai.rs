@@ -606,3 +606,66 @@ pub(super) fn trouble_in(body: &Value, is_error: bool) -> Option<Trouble> {
     }
     Some(Trouble { status: status.filter(|status| (400..600).contains(status)), text })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// JSON made of the words that chunks are made of, in all the wrong places.
+    fn chunk() -> impl Strategy<Value = Value> {
+        let word = prop_oneof![
+            "choices|delta|message|content|tool_calls|function|name|arguments|index|id|error|code|usage|finish_reason",
+            "prompt_tokens|reasoning_content|text|type|refusal|base_resp|status_code|detail|stop|length|\\PC{0,4}",
+        ];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            word.clone().prop_map(Value::from),
+            Just(Value::from("{\"a\":1}")),
+            Just(Value::from("\0")),
+        ];
+        leaf.prop_recursive(5, 40, 5, move |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                proptest::collection::vec((word.clone(), inner), 0..5)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_chunk_can_break_the_reader(
+            chunks in proptest::collection::vec(chunk(), 0..8),
+            wrap in any::<bool>(),
+            clean in any::<bool>(),
+        ) {
+            let mut reader: Box<dyn Reader> = Box::new(Answer::default());
+            for chunk in chunks {
+                let chunk = if wrap { serde_json::json!({ "choices": [{ "delta": chunk }] }) } else { chunk };
+                let event = Event { name: String::new(), data: chunk.to_string() };
+                let _ = reader.event(&event, &());
+            }
+            let response = reader.finish(if clean { End::Clean } else { End::Broken });
+            prop_assert!(!response.text.contains('\0'));
+            prop_assert!(response.finish != Finish::Cut || response.calls.is_empty());
+            let ids: BTreeSet<&str> = response.calls.iter().map(|call| call.id.as_str()).collect();
+            prop_assert_eq!(ids.len(), response.calls.len());
+        }
+
+        #[test]
+        fn any_text_is_mended_or_left(text in r#"(\\u[dD][89abcAB][0-9a-f]{2}|\\|"|龙|[a-z]|\\u00e9){0,12}"#) {
+            if let Some(value) = parse(&format!("\"{text}\"")) {
+                prop_assert!(value.is_string());
+            }
+            if let Some(mended) = mend_surrogates(&text) {
+                prop_assert!(mended.contains(char::REPLACEMENT_CHARACTER));
+                prop_assert_eq!(mend_surrogates(&mended), None);
+            }
+        }
+    }
+}

@@ -802,3 +802,70 @@ async fn when_all_fail_the_error_that_may_pass_is_handed_on() {
     assert_eq!(ask(&model(&["fatal: f", "fatal: g"])).await, Err(ModelError::Fatal("f".to_owned())));
     assert!(matches!(ask(&model(&[])).await, Err(ModelError::Fatal(_))));
 }
+
+// The way there.
+
+#[test]
+fn this_machine_is_reached_directly_whatever_the_environment_says() {
+    // A process of its own: the environment is everybody's. Nothing listens on the proxy's port.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let proxy = format!("http://{}", listener.local_addr().expect("bound"));
+    drop(listener);
+    let output = std::process::Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "model::tests::the_request_keeps_the_strict_order_byte_for_byte"])
+        .envs(
+            ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
+                .map(|name| (name, &proxy)),
+        )
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+#[tokio::test]
+async fn a_written_proxy_is_used_for_all_but_this_machine() {
+    // The "proxy" is the mock: it sees the request for another host, absolute, as a proxy does.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let proxy = listener.local_addr().expect("bound");
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let router = Router::new()
+        .fallback(async |State(seen): State<Arc<Mutex<Vec<String>>>>, request: axum::extract::Request| {
+            seen.lock().expect("not poisoned").push(request.uri().to_string());
+            json!({"choices": [{"message": {"content": "through the proxy"}}]}).to_string()
+        })
+        .with_state(Arc::clone(&seen));
+    let mut server = JoinSet::new();
+    server.spawn(async move { axum::serve(listener, router).await.expect("it serves") });
+    let section = format!("model = \"m\"\nbase_url = \"http://ollama.internal/v1\"\nproxy = \"http://{proxy}\"");
+    let config = toml::from_str(&section).expect("a good section");
+    let model = build("main", &config, Arc::new(Hurried::default()), Path::new(".")).expect("a good section");
+    assert_eq!(ask(&model).await.expect("an answer").text, "through the proxy");
+    assert_eq!(*seen.lock().expect("not poisoned"), ["http://ollama.internal/v1/chat/completions"]);
+
+    let direct = mock(vec![good("direct")]).await;
+    let model = direct.model(Arc::new(Hurried::default()), &format!("proxy = \"http://{proxy}\""));
+    assert_eq!(ask(&model).await.expect("an answer").text, "direct");
+    assert_eq!(seen.lock().expect("not poisoned").len(), 1);
+}
+
+#[tokio::test]
+#[ignore = "needs a real server: CRAWFISH_REAL_MODEL=http://127.0.0.1:PORT/v1"]
+async fn a_real_model_answers_and_goes_on_after_a_tool_result() {
+    let base_url = std::env::var("CRAWFISH_REAL_MODEL").expect("CRAWFISH_REAL_MODEL names the server");
+    let config = toml::from_str(&format!("model = \"any\"\nmax_tokens = 60\nbase_url = \"{base_url}\"")).expect("good");
+    let clock = Arc::new(crate::clock::SystemClock::new());
+    let model = build("main", &config, clock, Path::new(".")).expect("a good section");
+    let seen = Seen::default();
+    let response = model.complete(&hello(), &seen, &CancellationToken::new()).await.expect("an answer");
+    assert_eq!(*seen.text.lock().expect("not poisoned"), response.text);
+    assert!(!response.usage.estimated && response.usage.input > 0 && response.usage.output > 0, "{response:?}");
+    let response = model.complete(&conversation(), &(), &CancellationToken::new()).await.expect("an answer");
+    println!("{response:#?}");
+    let mut long = hello();
+    long.messages = vec![Message::User { text: "word ".repeat(60_000) }];
+    let error = model.complete(&long, &(), &CancellationToken::new()).await.expect_err("no model is that patient");
+    assert!(matches!(error, ModelError::TooLong(_)), "{error:?}");
+}
