@@ -254,7 +254,10 @@ impl Intake {
                     self.lanes.wake(lanes);
                 }
                 match kept.answered {
-                    Some(settled) => self.journal.settled(&kept.id, &settled),
+                    Some(settled) => {
+                        self.journal.settled(&kept.id, &settled);
+                        self.journal.look(&kept.id, &kept.session);
+                    }
                     None => self.work.wake(),
                 }
                 debug!(entry = %kept.id, session = %kept.session, collapsed, "accepted");

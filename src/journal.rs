@@ -29,6 +29,28 @@ pub struct LiveRow {
     pub data: Value,
 }
 
+impl LiveRow {
+    /// The kind of [`Journal::look`], which is no event.
+    pub const LOOK: &str = "look";
+
+    /// Brings the texts that are being written up to date: a text begins anew with each tool and ends with its turn.
+    pub fn apply_to(&self, texts: &mut HashMap<InboxId, String>) {
+        match self.kind.as_str() {
+            "text_delta" => {
+                let text = texts.entry(self.task.clone()).or_default();
+                if self.data["replace"] == true {
+                    text.clear();
+                }
+                text.push_str(self.data["text"].as_str().unwrap_or_default());
+            }
+            Self::LOOK => {}
+            _ => {
+                texts.remove(&self.task);
+            }
+        }
+    }
+}
+
 impl From<EventRow> for LiveRow {
     fn from(row: EventRow) -> Self {
         Self { seq: Some(row.seq), task: row.task, session: row.session, kind: row.kind, data: row.data }
@@ -40,6 +62,7 @@ impl From<EventRow> for LiveRow {
 #[derive(Clone, Debug)]
 pub struct Journal {
     rows: broadcast::Sender<LiveRow>,
+    texts: Arc<Mutex<HashMap<InboxId, String>>>,
     waiters: Arc<Mutex<HashMap<InboxId, Vec<mpsc::Sender<LiveEvent>>>>>,
 }
 
@@ -48,10 +71,12 @@ impl Journal {
     const LAG: usize = 4096;
     /// Room for this many events of one message; a slow waiter loses deltas, never the end.
     const WAITER_LAG: usize = 64;
+    /// The most texts kept for those who come in the middle; beyond it all are forgotten.
+    const TEXTS: usize = 4096;
 
     /// A journal nobody watches yet.
     pub fn new() -> Self {
-        Self { rows: broadcast::Sender::new(Self::LAG), waiters: Arc::default() }
+        Self { rows: broadcast::Sender::new(Self::LAG), texts: Arc::default(), waiters: Arc::default() }
     }
 
     /// Tells watchers of rows that were committed.
@@ -63,8 +88,20 @@ impl Journal {
 
     /// Tells watchers of something that is not stored.
     pub fn live(&self, row: LiveRow) {
+        // Kept and told under one lock, so that a new watcher gets each piece of a text exactly once.
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        row.apply_to(&mut texts);
+        if texts.len() > Self::TEXTS {
+            texts.clear();
+        }
         // An error only says that nobody watches.
         let _ = self.rows.send(row);
+    }
+
+    /// Rows of this message's session were committed and told to nobody: watchers read them from the store.
+    pub fn look(&self, task: &InboxId, session: &SessionKey) {
+        let (task, session) = (task.clone(), session.clone());
+        self.live(LiveRow { seq: None, task, session, kind: LiveRow::LOOK.to_owned(), data: Value::Null });
     }
 
     /// Whether anyone would see a delta of this message: spares the making of it.
@@ -75,6 +112,12 @@ impl Journal {
     /// Everything from now on.
     pub fn watch(&self) -> broadcast::Receiver<LiveRow> {
         self.rows.subscribe()
+    }
+
+    /// Everything from now on, and the texts that are being written: what was told of each before the first row to come.
+    pub fn watch_with_texts(&self) -> (broadcast::Receiver<LiveRow>, HashMap<InboxId, String>) {
+        let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.rows.subscribe(), texts.clone())
     }
 
     /// One message from now on, until it is settled.

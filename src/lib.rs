@@ -41,6 +41,9 @@ pub mod outbox;
 
 pub mod delivery;
 
+// How people and programs reach it by HTTP.
+pub mod http;
+
 // What the stations stand on.
 pub mod clock;
 pub mod data_dir;

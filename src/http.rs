@@ -1,0 +1,238 @@
+//! The gateway's HTTP side: what is served where, to whom, and for how long.
+//!
+//! Every route is one line of [`routes`] with who may use it; the door in front of them (`http/auth.rs`) is closed unless
+//! that line opens it. The second listener serves only `/channels/*`.
+
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    http::{Method, StatusCode},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::{self, MethodRouter},
+};
+use channel_api::{ChannelContext, ChannelId, Clock};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use self::{auth::Auth, config::ServerConfig, error::Refusal};
+use crate::{agent::Agents, channels::Channels, journal::Journal, store::Store, supervisor::Health, upkeep::Ready};
+
+pub mod config;
+pub mod web;
+
+mod auth;
+mod body;
+mod channels;
+mod chat;
+mod connection;
+mod error;
+mod events;
+mod page;
+#[cfg(test)]
+mod tests;
+
+/// Everything the HTTP side uses.
+pub struct Http {
+    /// `[server]`.
+    pub config: ServerConfig,
+    /// Where the token is; read again when its file changes.
+    pub data_dir: PathBuf,
+    /// Takes messages in.
+    pub intake: Arc<dyn channel_api::Intake>,
+    /// Whose endpoints are served, and whose sessions `/api/chat` uses.
+    pub channels: Channels,
+    /// What the adapters are given.
+    pub contexts: HashMap<ChannelId, ChannelContext>,
+    /// For events and listings.
+    pub store: Arc<dyn Store>,
+    /// Live events.
+    pub journal: Journal,
+    /// How the channels are.
+    pub health: Health,
+    /// For `/api/prompt`.
+    pub agents: Agents,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// For `/readyz`.
+    pub ready: Ready,
+    /// Cancelled when the gateway stops: streams end, what runs may finish.
+    pub stopping: CancellationToken,
+}
+
+/// What keeps one connection or request from using up the gateway. security.md row 37.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// For a request's head.
+    pub head: Duration,
+    /// The most bytes of it.
+    pub head_bytes: usize,
+    /// For a request's body.
+    pub body: Duration,
+    /// How long a reader may take nothing.
+    pub write: Duration,
+    /// Connections of one listener at once.
+    pub connections: usize,
+    /// The largest body of our own routes, in bytes.
+    pub body_bytes: usize,
+    /// The pause before the answer to a wrong token.
+    pub wrong_token: Duration,
+    /// The pause between two signs of life on a stream.
+    pub keep_alive: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(10),
+            head_bytes: 64 * 1024,
+            body: Duration::from_secs(30),
+            write: Duration::from_secs(30),
+            connections: 1024,
+            body_bytes: 1 << 20,
+            wrong_token: Duration::from_millis(300),
+            keep_alive: Duration::from_secs(15),
+        }
+    }
+}
+
+impl Http {
+    /// Serves both listeners until `abort`.
+    pub async fn serve(self: Arc<Self>, main: TcpListener, channels: Option<TcpListener>, abort: CancellationToken) {
+        self.serve_within(main, channels, abort, Limits::default()).await;
+    }
+
+    /// The same with other limits.
+    pub async fn serve_within(
+        self: Arc<Self>,
+        main: TcpListener,
+        channels: Option<TcpListener>,
+        abort: CancellationToken,
+        limits: Limits,
+    ) {
+        let server = Arc::new(Server::new(self, limits));
+        let front = connection::serve(main, server.router(Face::Main), limits, abort.clone());
+        let second = async {
+            if let Some(listener) = channels {
+                connection::serve(listener, server.router(Face::Channels), limits, abort).await;
+            }
+        };
+        tokio::join!(front, second);
+    }
+}
+
+/// The HTTP side while it runs.
+struct Server {
+    http: Arc<Http>,
+    auth: Auth,
+    limits: Limits,
+    access: HashMap<(Method, &'static str), Access>,
+}
+
+/// Which listener a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Face {
+    /// `listen`.
+    Main,
+    /// `channels_listen`.
+    Channels,
+}
+
+/// Who may use a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Everyone.
+    Public,
+    /// The channel's adapter decides.
+    Channel,
+    /// Whoever holds the token, and programs on this machine where `local_clients = "open"`.
+    Local,
+    /// Whoever holds the token.
+    Token,
+}
+
+/// One route.
+struct Route {
+    /// `None`: every method.
+    method: Option<Method>,
+    path: &'static str,
+    access: Access,
+    handler: MethodRouter<Arc<Server>>,
+}
+
+/// Every route there is.
+fn routes() -> Vec<Route> {
+    use Access::{Channel, Local, Public, Token};
+    let get = |path, access, handler| Route { method: Some(Method::GET), path, access, handler };
+    let post = |path, access, handler| Route { method: Some(Method::POST), path, access, handler };
+    let any = |path, access, handler| Route { method: None, path, access, handler };
+    vec![
+        get("/healthz", Public, routing::get(healthz)),
+        get("/readyz", Public, routing::get(readyz)),
+        any(channels::ACCOUNT, Channel, routing::any(channels::handle)),
+        any(channels::BELOW, Channel, routing::any(channels::handle)),
+        get("/", Public, routing::get(page::index)),
+        get("/assets/{name}", Public, routing::get(page::asset)),
+        post("/api/login", Public, routing::post(page::login)),
+        post("/api/logout", Token, routing::post(page::logout)),
+        get("/api/me", Token, routing::get(page::me)),
+        post("/api/chat", Local, routing::post(chat::post)),
+        get("/sse", Local, routing::get(events::stream)),
+    ]
+}
+
+impl Server {
+    fn new(http: Arc<Http>, limits: Limits) -> Self {
+        let access =
+            routes().into_iter().filter_map(|route| Some(((route.method?, route.path), route.access))).collect();
+        Self { auth: Auth::new(http.data_dir.clone()), http, limits, access }
+    }
+
+    /// Who may use this method of this route: whoever holds the token, unless its line says otherwise.
+    fn access(&self, method: &Method, path: &str) -> Access {
+        if path == channels::ACCOUNT || path == channels::BELOW {
+            return Access::Channel;
+        }
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        let found = self.access.iter().find(|((m, p), _)| m == method && *p == path);
+        found.map_or(Access::Token, |(_, access)| *access)
+    }
+
+    fn router(self: &Arc<Self>, face: Face) -> Router {
+        let mut router = Router::new();
+        for route in routes() {
+            if face == Face::Main || route.access == Access::Channel {
+                router = router.route(route.path, route.handler);
+            }
+        }
+        let wrong_method = || async {
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", "this address takes other methods")
+        };
+        router
+            .method_not_allowed_fallback(wrong_method)
+            .layer(middleware::from_fn_with_state((Arc::clone(self), face), auth::door))
+            .with_state(Arc::clone(self))
+    }
+}
+
+/// The process answers.
+async fn healthz() -> Response {
+    json_answer(StatusCode::OK, &serde_json::json!({ "status": "ok" }))
+}
+
+/// It can do its work: started, not stopping, commits work.
+async fn readyz(axum::extract::State(server): axum::extract::State<Arc<Server>>) -> Response {
+    let http = &server.http;
+    if http.stopping.is_cancelled() {
+        return json_answer(StatusCode::SERVICE_UNAVAILABLE, &serde_json::json!({ "status": "stopping" }));
+    }
+    if !http.ready.is_ready() {
+        return json_answer(StatusCode::SERVICE_UNAVAILABLE, &serde_json::json!({ "status": "not ready" }));
+    }
+    json_answer(StatusCode::OK, &serde_json::json!({ "status": "ok" }))
+}
+
+fn json_answer(status: StatusCode, body: &serde_json::Value) -> Response {
+    (status, axum::Json(body)).into_response()
+}

@@ -1,0 +1,338 @@
+//! A gateway for tests of the HTTP side alone: events in memory, an intake that answers what a test says, one channel.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use channel_api::*;
+use serde_json::{Value, json};
+
+use crate::{journal::Journal, model::Message, session::SessionKey, store::*};
+
+/// Events in memory; everything else of a store is not here.
+#[derive(Default)]
+pub struct Rows(pub Mutex<Vec<EventRow>>);
+
+impl Rows {
+    /// Commits an event and tells the journal, unless `quietly`.
+    pub fn add(&self, journal: &Journal, task: &str, session: &str, kind: &str, data: Value, quietly: bool) -> i64 {
+        let mut rows = self.0.lock().expect("no test panics with it");
+        let seq = rows.len() as i64 + 1;
+        let (task, session) = (InboxId::from(task.to_owned()), SessionKey::from(session.to_owned()));
+        let row = EventRow { seq, task, session, kind: kind.to_owned(), data, at: 0 };
+        rows.push(row.clone());
+        drop(rows);
+        if !quietly {
+            journal.committed(vec![row]);
+        }
+        seq
+    }
+}
+
+#[async_trait]
+impl EventStore for Rows {
+    async fn events(&self, after: i64, filter: EventFilter, limit: u32) -> Result<Vec<EventRow>, StoreError> {
+        let rows = self.0.lock().expect("no test panics with it");
+        let wanted = rows.iter().filter(|row| {
+            row.seq > after
+                && filter.task.as_ref().is_none_or(|task| *task == row.task)
+                && filter.session.as_ref().is_none_or(|session| *session == row.session)
+        });
+        Ok(wanted.take(limit as usize).cloned().collect())
+    }
+
+    async fn last_event(&self) -> Result<i64, StoreError> {
+        Ok(self.0.lock().expect("no test panics with it").len() as i64)
+    }
+}
+
+/// Answers what stands in `answers`, else `New`; remembers what it was given.
+#[derive(Default)]
+pub struct Door {
+    pub answers: Mutex<VecDeque<Result<Accepted, IntakeError>>>,
+    pub taken: Mutex<Vec<Inbound>>,
+}
+
+#[async_trait]
+impl Intake for Door {
+    async fn accept(&self, batch: Batch) -> Result<Vec<Accepted>, IntakeError> {
+        self.taken.lock().expect("no test panics with it").extend(batch.events);
+        let answer = self.answers.lock().expect("no test panics with it").pop_front();
+        answer.unwrap_or_else(|| Ok(Accepted::New(InboxId::from("in_1".to_owned())))).map(|answer| vec![answer])
+    }
+}
+
+/// A channel whose endpoint tells what it was given, and how its answers fared.
+pub struct Echo {
+    pub id: ChannelId,
+    pub capabilities: Capabilities,
+    pub written: tokio::sync::mpsc::UnboundedSender<bool>,
+}
+
+impl Echo {
+    pub fn new(written: tokio::sync::mpsc::UnboundedSender<bool>) -> Arc<Self> {
+        let [(web, ..)] = &crate::http::web::channels(&Default::default())[..] else { panic!("one web chat") };
+        Arc::new(Self { id: ChannelId::new("echo", "one"), capabilities: web.capabilities().clone(), written })
+    }
+}
+
+#[async_trait]
+impl Channel for Echo {
+    fn id(&self) -> &ChannelId {
+        &self.id
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn run(&self, ctx: ChannelContext) -> Result<(), ChannelError> {
+        ctx.shutdown.cancelled().await;
+        Ok(())
+    }
+
+    fn render(&self, reply: &Reply, _: Level) -> Vec<Part> {
+        vec![Part { text: reply.text.clone(), body: Value::Null }]
+    }
+
+    async fn send(&self, _: &Address, _: &Part, _: &SendKey) -> Result<Receipt, SendError> {
+        Ok(Receipt::default())
+    }
+
+    fn http(&self) -> Option<&dyn HttpEndpoint> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl HttpEndpoint for Echo {
+    fn body_limit(&self) -> usize {
+        1000
+    }
+
+    async fn handle(&self, ctx: &ChannelContext, request: HttpRequest) -> HttpResponse {
+        match request.path.as_str() {
+            "/large" => {
+                let (answer, written) =
+                    HttpResponse::json(axum::http::StatusCode::OK, &json!("x".repeat(64 << 20))).confirmed();
+                self.report(ctx, written);
+                answer
+            }
+            "/stream" => {
+                let (chunks, body) = tokio::sync::mpsc::channel(1);
+                let written = self.written.clone();
+                let mut task = tokio::task::JoinSet::new();
+                task.spawn(async move {
+                    while chunks.send(bytes::Bytes::from_static(b"tick\n")).await.is_ok() {}
+                    let _ = written.send(false);
+                });
+                task.detach_all();
+                HttpResponse {
+                    status: axum::http::StatusCode::OK,
+                    headers: Default::default(),
+                    body: HttpBody::Stream(body),
+                }
+            }
+            path => {
+                let said = json!({ "method": request.method.as_str(), "path": path, "query": request.query,
+                    "body": String::from_utf8_lossy(&request.body) });
+                let (answer, written) = HttpResponse::json(axum::http::StatusCode::OK, &said).confirmed();
+                self.report(ctx, written);
+                answer
+            }
+        }
+    }
+}
+
+impl Echo {
+    /// Tells the test whether an answer was written.
+    fn report(&self, _: &ChannelContext, written: tokio::sync::oneshot::Receiver<()>) {
+        let told = self.written.clone();
+        let mut task = tokio::task::JoinSet::new();
+        task.spawn(async move {
+            let _ = told.send(written.await.is_ok());
+        });
+        task.detach_all();
+    }
+}
+
+/// What an adapter is given here: nothing it uses.
+pub fn context(intake: Arc<dyn Intake>, clock: Arc<dyn Clock>) -> ChannelContext {
+    struct Nothing;
+    #[async_trait]
+    impl ChannelKv for Nothing {
+        async fn get(&self, _: &str) -> Result<Option<String>, KvError> {
+            Ok(None)
+        }
+        async fn set(&self, _: &str, _: &str) -> Result<(), KvError> {
+            Ok(())
+        }
+    }
+    #[async_trait]
+    impl Media for Nothing {
+        async fn store(&self, _: bytes::Bytes, _: Option<String>) -> Result<MediaRef, MediaError> {
+            Err(MediaError::Full)
+        }
+        async fn read(&self, _: &MediaRef) -> Option<bytes::Bytes> {
+            None
+        }
+    }
+    #[async_trait]
+    impl Settlements for Nothing {
+        async fn settled(&self, _: &InboxId) -> Option<Settled> {
+            None
+        }
+        async fn find(&self, _: &str) -> Option<InboxId> {
+            None
+        }
+        async fn watch(&self, _: &InboxId) -> tokio::sync::mpsc::Receiver<LiveEvent> {
+            tokio::sync::mpsc::channel(1).1
+        }
+        async fn handed_over(&self, _: &InboxId, _: &[PartId]) {}
+        async fn release(&self, _: &InboxId) {}
+    }
+    let nothing = Arc::new(Nothing);
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    ChannelContext { intake, shutdown, clock, kv: nothing.clone(), media: nothing.clone(), settlements: nothing }
+}
+
+#[async_trait]
+impl InboxStore for Rows {
+    async fn accept(&self, _: NewBatch) -> Result<Vec<Stored>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn claim(&self, _: &ClaimAsk) -> Result<Vec<Claim>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn next_due(&self, _: i64) -> Result<Option<i64>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn absorb(&self, _: &Lease, _: i64) -> Result<Vec<InboxEntry>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn stop_asked(&self, _: &Lease) -> Result<bool, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn finish(&self, _: Finish) -> Result<Finished, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn release(&self, _: Release) -> Result<Released, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn park(&self, _: &Lease, _: i64) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn unpark(&self, _: &SessionKey) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn settled(&self, _: &InboxId) -> Result<Option<Settled>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn find(&self, _: &ChannelId, _: &str) -> Result<Option<InboxId>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn load(&self) -> Result<Load, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn dead_letters(&self, _: Option<i64>, _: u32) -> Result<Vec<DeadLetter>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn resolve_dead(&self, _: &InboxId, _: DeadResolution, _: i64) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
+impl TurnStore for Rows {
+    async fn record(&self, _: &Lease, _: Vec<StepRecord>, _: bool) -> Result<Vec<EventRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn history(&self, _: &SessionKey, _: i64, _: u32, _: u64) -> Result<Vec<Message>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn trace(&self, _: &TurnId) -> Result<Option<TurnTrace>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn turns(&self, _: TurnsOf, _: u32) -> Result<Vec<TurnRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
+impl OutboxStore for Rows {
+    async fn open_lanes(&self) -> Result<Vec<(LaneKey, i64)>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn next_part(&self, _: &LaneKey, _: &BootId, _: i64) -> Result<NextPart, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn settle_part(&self, _: &PartId, _: i64, _: PartOutcome, _: i64) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn replace_parts(&self, _: &PartId, _: i64, _: Vec<NewPart>, _: i64) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn reply_of(&self, _: &PartId) -> Result<Option<Reply>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn handed_over(&self, _: &InboxId, _: &[PartId], _: i64) -> Result<Vec<LaneKey>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn release_hold(&self, _: &InboxId, _: i64) -> Result<Vec<LaneKey>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn parts(&self, _: PartFilter, _: u32) -> Result<Vec<PartRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
+impl SessionStore for Rows {
+    async fn session(&self, _: &SessionKey) -> Result<Option<SessionRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn sessions(&self, _: Option<(i64, SessionKey)>, _: u32) -> Result<Vec<SessionRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn messages(&self, _: &SessionKey, _: i64, _: u32) -> Result<Vec<MessageRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn search(&self, _: &str, _: u32) -> Result<Vec<MessageRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn reset(&self, _: &SessionKey, _: i64) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
+impl ChannelStore for Rows {
+    async fn kv_get(&self, _: &ChannelId, _: &str) -> Result<Option<String>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn kv_set(&self, _: &ChannelId, _: &str, _: &str) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
+impl Upkeep for Rows {
+    async fn recover(&self, _: &BootId, _: i64) -> Result<Recovered, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn prune(&self, _: i64, _: &Retention) -> Result<bool, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn check(&self) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn probe(&self, _: i64) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn checkpoint(&self) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn close(&self) {}
+}
