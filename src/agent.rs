@@ -59,7 +59,8 @@ pub struct AgentConfig {
     pub max_rounds: u32,
     /// The most turns at once.
     pub workers: u32,
-    /// The language of its rules; `None` = the person's.
+    /// The language of its rules; `None` (`"auto"`) = the person's.
+    #[serde(deserialize_with = "crate::lang::auto_or")]
     pub lang: Option<Lang>,
     /// The most characters of one tool result.
     pub tool_output_chars: u32,
@@ -99,6 +100,16 @@ pub enum SilentReplies {
     Everywhere,
     /// In groups only.
     Groups,
+}
+
+/// `[agents.<id>]`: another agent. What it does not say is as in `[agent]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OtherAgent {
+    /// Its workspace folder; `None` = that of `[agent]`.
+    pub workspace: Option<String>,
+    /// The name of its model in `[models]`.
+    pub model: Option<String>,
 }
 
 /// All agents of this process, by id.

@@ -47,6 +47,31 @@ impl Lang {
     }
 }
 
+/// `[ui]`: what people at the terminal see.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UiConfig {
+    /// The language; `None` (`"auto"`) = the locale's.
+    #[serde(deserialize_with = "auto_or")]
+    pub lang: Option<Lang>,
+}
+
+/// Reads `"auto"` (nothing chosen), `"en"` or `"zh"`.
+pub(crate) fn auto_or<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Lang>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Choice {
+        Auto,
+        En,
+        Zh,
+    }
+    Ok(match Choice::deserialize(deserializer)? {
+        Choice::Auto => None,
+        Choice::En => Some(Lang::En),
+        Choice::Zh => Some(Lang::Zh),
+    })
+}
+
 static CURRENT: OnceLock<Lang> = OnceLock::new();
 
 macro_rules! catalogue {
@@ -62,6 +87,266 @@ macro_rules! catalogue {
             }
         )*
     };
+}
+
+// Configuration: what is wrong and what to write instead.
+catalogue! {
+    config_missing() {
+        en: "there is no such file",
+        zh: "没有这个文件",
+    }
+    config_unreadable(why) {
+        en: "cannot be read: {why}",
+        zh: "无法读取：{why}",
+    }
+    config_not_a_file(kind) {
+        en: "is a {kind}, not a file",
+        zh: "不是文件（{kind}）",
+    }
+    config_too_large(mib) {
+        en: "is larger than {mib} MiB: this is no configuration file",
+        zh: "超过 {mib} MiB，不像是配置文件",
+    }
+    config_too_deep(levels) {
+        en: "tables or lists are nested deeper than {levels} levels",
+        zh: "表或列表嵌套超过 {levels} 层",
+    }
+    config_utf16() {
+        en: "is UTF-16 text: save it as UTF-8",
+        zh: "是 UTF-16 编码，请另存为 UTF-8",
+    }
+    config_not_utf8(byte) {
+        en: "is not UTF-8 text: the byte {byte} begins no character; save the file as UTF-8",
+        zh: "不是 UTF-8 文本：字节 {byte} 不是合法字符，请将文件另存为 UTF-8",
+    }
+    config_syntax(what) {
+        en: "not valid TOML: {what}",
+        zh: "TOML 语法错误：{what}",
+    }
+    config_duplicate(key, line) {
+        en: "`{key}` is here a second time: the first is in line {line}",
+        zh: "`{key}` 重复：第一处在第 {line} 行",
+    }
+    config_duplicate_here(key) {
+        en: "`{key}` is here a second time",
+        zh: "`{key}` 重复",
+    }
+    config_unknown_key(key) {
+        en: "unknown key `{key}`",
+        zh: "未知的键 `{key}`",
+    }
+    config_unknown_kind(kind) {
+        en: "unknown kind of channel `{kind}`",
+        zh: "未知的渠道类型 `{kind}`",
+    }
+    config_did_you_mean(name) {
+        en: "did you mean `{name}`?",
+        zh: "是否想写 `{name}`？",
+    }
+    config_known_keys(names) {
+        en: "known here: {names}",
+        zh: "此处可用：{names}",
+    }
+    config_belongs_in(section, key) {
+        en: "`{key}` belongs in `[{section}]`",
+        zh: "`{key}` 应写在 `[{section}]` 中",
+    }
+    config_unknown_word(names) {
+        en: "expected one of {names}",
+        zh: "应为以下之一：{names}",
+    }
+    config_expected(what) {
+        en: "expected {what}",
+        zh: "应为{what}",
+    }
+    config_key_missing(key) {
+        en: "the key `{key}` is missing",
+        zh: "缺少键 `{key}`",
+    }
+    config_section_expected(name) {
+        en: "expected a section `[{name}]` with keys below it",
+        zh: "应为段 `[{name}]`，键写在它下面",
+    }
+    config_account_expected(kind) {
+        en: "expected an account: write `[channels.{kind}.<name>]`",
+        zh: "缺少账号名：请写成 `[channels.{kind}.<名称>]`",
+    }
+    config_bad_name(name) {
+        en: "`{name}` cannot be a name: use 1 to 64 letters, digits, `-`, `_` and `.`",
+        zh: "`{name}` 不能用作名称：请用 1 到 64 个字母、数字、`-`、`_`、`.`",
+    }
+    config_number_too_large() {
+        en: "the number is too large",
+        zh: "数字过大",
+    }
+    config_out_of_range(from, to) {
+        en: "expected a number from {from} to {to}",
+        zh: "应为 {from} 到 {to} 之间的数",
+    }
+    config_reference_open() {
+        en: "`${{` has no closing `}}`",
+        zh: "`${{` 没有对应的 `}}`",
+    }
+    config_reference_name(written) {
+        en: "`{written}` names no environment variable: write `${{NAME}}`",
+        zh: "`{written}` 不是环境变量名，请写成 `${{NAME}}`",
+    }
+    config_variable_unset(name) {
+        en: "the environment variable {name} is not set, or empty",
+        zh: "环境变量 {name} 未设置或为空",
+    }
+    config_variable_hint() {
+        en: "set it in the environment or in a file `.env` beside this one; a literal `${{…}}` is written `$${{…}}`",
+        zh: "请在环境中或本文件旁的 `.env` 文件中设置；若要写字面的 `${{…}}`，请写成 `$${{…}}`",
+    }
+    config_control_character() {
+        en: "there is a control character or a line break inside the value",
+        zh: "值中含有控制字符或换行",
+    }
+    config_token_trimmed() {
+        en: "blanks, quotes or `Bearer` around the value were left out",
+        zh: "已去掉值两端的空白、引号或 `Bearer`",
+    }
+    config_wildcard_needs_open() {
+        en: "`\"*\"` lets everyone in, which needs `dm_policy = \"open\"` beside it",
+        zh: "`\"*\"` 表示任何人，需要同时写 `dm_policy = \"open\"`",
+    }
+    config_wildcard_not_here() {
+        en: "`\"*\"` is not possible here: name the ids",
+        zh: "此处不能用 `\"*\"`，请写明 id",
+    }
+    config_not_an_id(name) {
+        en: "`{name}` is a user name, which can change hands: write the sender's id",
+        zh: "`{name}` 是用户名，可能易主；请写发送者的 id",
+    }
+    config_owner_form(owner) {
+        en: "`{owner}` is no owner: write `<kind>:<sender id>`, e.g. `telegram:123`",
+        zh: "`{owner}` 不是有效的所有者：请写成 `<渠道>:<发送者 id>`，例如 `telegram:123`",
+    }
+    config_open_to_all() {
+        en: "everyone may write to this channel",
+        zh: "任何人都可以向此渠道发消息",
+    }
+    config_nobody() {
+        en: "nobody may write to this channel",
+        zh: "没有人可以向此渠道发消息",
+    }
+    config_nobody_hint() {
+        en: "name senders: `allow_from = [\"<sender id>\"]`",
+        zh: "写明发送者：`allow_from = [\"<发送者 id>\"]`",
+    }
+    config_same_credential(key, other) {
+        en: "the same `{key}` as `{other}`: the two would take each other's messages",
+        zh: "与 `{other}` 的 `{key}` 相同：两者会互相抢收消息",
+    }
+    config_listen_form() {
+        en: "expected an address and a port, e.g. `127.0.0.1:3002`",
+        zh: "应为地址和端口，例如 `127.0.0.1:3002`",
+    }
+    config_listen_exposed() {
+        en: "this would open the whole gateway to the network, unencrypted",
+        zh: "这会把整个网关以明文方式暴露到网络上",
+    }
+    config_listen_exposed_hint() {
+        en: "keep `127.0.0.1`; for bridges outside use `channels_listen`; behind a proxy that ends TLS name it: `trusted_proxy = [\"<its address>\"]`",
+        zh: "保留 `127.0.0.1`；外部桥接请用 `channels_listen`；若前面有终止 TLS 的反向代理，请写明：`trusted_proxy = [\"<其地址>\"]`",
+    }
+    config_listen_twice() {
+        en: "`listen` already uses this address",
+        zh: "`listen` 已使用此地址",
+    }
+    config_weak_token(file) {
+        en: "the token in {file} is too weak to listen beyond this machine: delete the file, and a strong one is made at the next start",
+        zh: "{file} 中的令牌太弱，不能对外监听：请删除该文件，下次启动会生成强令牌",
+    }
+    config_store_url() {
+        en: "expected `sqlite://` and a path, e.g. `sqlite://data/crawfish.db`",
+        zh: "应为 `sqlite://` 加路径，例如 `sqlite://data/crawfish.db`",
+    }
+    config_no_model(name) {
+        en: "there is no model `{name}`",
+        zh: "没有名为 `{name}` 的模型",
+    }
+    config_no_model_hint(name) {
+        en: "write a section `[models.{name}]`",
+        zh: "请添加段 `[models.{name}]`",
+    }
+    config_no_agent(name) {
+        en: "there is no agent `{name}`: write a section `[agents.{name}]`",
+        zh: "没有名为 `{name}` 的助手：请添加段 `[agents.{name}]`",
+    }
+    config_readable_by_others(mode) {
+        en: "holds secrets and can be read by other users (mode {mode})",
+        zh: "含有密钥，但其他用户可以读取（权限 {mode}）",
+    }
+    config_readable_hint(file) {
+        en: "run `chmod 600 {file}`, or put the secrets into the environment as `${{NAME}}`, or start with --insecure-perms",
+        zh: "请运行 `chmod 600 {file}`，或改用环境变量 `${{NAME}}`，或加 --insecure-perms 启动",
+    }
+    config_symlink(target) {
+        en: "is a link to {target}: paths in it are relative to the folder of the link",
+        zh: "是指向 {target} 的链接：其中的路径相对于链接所在的文件夹",
+    }
+    config_dotenv_line(line) {
+        en: "line {line} is not `NAME=value` and was left out",
+        zh: "第 {line} 行不是 `NAME=value`，已忽略",
+    }
+    config_fine(file) {
+        en: "{file}: no errors",
+        zh: "{file}：没有错误",
+    }
+    config_none() {
+        en: "there is no config.toml here: everything is at its default",
+        zh: "当前文件夹没有 config.toml，全部使用默认值",
+    }
+}
+
+// Doors: what is closed or wide open, beside the line that changes it.
+catalogue! {
+    door_model() {
+        en: "no language model yet: the demo answers",
+        zh: "尚未配置语言模型，由演示模型回答",
+    }
+    door_channel() {
+        en: "no chat platform yet: web chat and terminal only",
+        zh: "尚未接入聊天平台，只能用网页和终端",
+    }
+    door_owner() {
+        en: "nobody on a chat platform is the owner",
+        zh: "聊天平台上还没有所有者",
+    }
+    door_disabled(channel) {
+        en: "{channel} is switched off",
+        zh: "{channel} 已停用",
+    }
+    door_nobody(channel) {
+        en: "{channel}: nobody may write",
+        zh: "{channel}：没有人可以发消息",
+    }
+    door_wide(channel) {
+        en: "{channel}: everyone may write",
+        zh: "{channel}：任何人都可以发消息",
+    }
+    door_tools(channel) {
+        en: "{channel}: senders are strangers, who have no tools",
+        zh: "{channel}：发送者都是陌生人，不能使用工具",
+    }
+    door_listen() {
+        en: "bridges and platforms on other machines or in containers cannot reach /channels",
+        zh: "其他机器或容器里的桥接和平台无法访问 /channels",
+    }
+    door_hosts() {
+        en: "browsers reach the gateway under this machine's own names only",
+        zh: "浏览器只能用本机名称访问网关",
+    }
+    door_local() {
+        en: "programs on this machine need the token",
+        zh: "本机程序需要令牌",
+    }
+    door_local_wide() {
+        en: "programs on this machine may chat without the token",
+        zh: "本机程序无需令牌即可聊天",
+    }
 }
 
 // Chat: what the bot itself says.

@@ -46,10 +46,12 @@ pub mod http;
 
 // What the stations stand on.
 pub mod clock;
+pub mod config;
 pub mod data_dir;
 pub mod journal;
 pub mod lang;
 pub mod lifecycle;
+pub mod logs;
 pub mod media;
 pub mod os;
 pub mod policy;
@@ -58,5 +60,6 @@ pub mod settlements;
 pub mod skills;
 pub mod store;
 pub mod supervisor;
+pub mod terminal;
 pub mod upkeep;
 pub mod workspace;

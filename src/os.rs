@@ -73,3 +73,41 @@ pub fn host_name() -> String {
             .unwrap_or_else(|_| "localhost".to_owned()),
     }
 }
+
+/// The permission bits when others than the owner may read the file; `None` when they may not, or where files have no
+/// such bits.
+pub fn readable_by_others(metadata: &std::fs::Metadata) -> Option<u32> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let mode = metadata.mode() & 0o777;
+        (mode & 0o044 != 0).then_some(mode)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = metadata;
+        None
+    }
+}
+
+/// What kind of thing that cannot be read as a file stands at a path; `None` for files and for the null device.
+pub fn not_a_file(path: &Path, metadata: &std::fs::Metadata) -> Option<&'static str> {
+    if metadata.is_file() {
+        return None;
+    }
+    if metadata.is_dir() {
+        return Some("folder");
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt as _;
+        let kind = metadata.file_type();
+        if kind.is_fifo() {
+            return Some("pipe");
+        }
+        if kind.is_socket() {
+            return Some("socket");
+        }
+    }
+    if path == Path::new("/dev/null") { None } else { Some("device") }
+}

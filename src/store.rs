@@ -19,6 +19,7 @@ use crate::{
     tools::Effect,
 };
 
+pub mod config;
 pub mod sqlite;
 
 #[cfg(test)]
