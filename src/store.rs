@@ -24,6 +24,8 @@ pub mod sqlite;
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod model_test;
 
 /// Why the store did not do it, named by what the caller does next.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -856,7 +858,7 @@ pub trait Upkeep: Send + Sync + 'static {
     /// Deletes at most 500 rows of what is past its time; true when there may be more.
     async fn prune(&self, now: i64, keep: &Retention) -> Result<bool, StoreError>;
 
-    /// A full look at the database's health: `Corrupt` when it is damaged.
+    /// Looks at every page of the database: `Corrupt` when it is damaged. Takes its time; meant for the background.
     async fn check(&self) -> Result<(), StoreError>;
 
     /// Writes and reads back one row: true only when commits work.

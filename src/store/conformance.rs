@@ -43,7 +43,7 @@ macro_rules! suite {
     };
 }
 
-async fn sqlite() -> Fixture {
+pub async fn sqlite() -> Fixture {
     let dir = tempfile::tempdir().expect("a folder");
     let store = super::sqlite::SqliteStore::open(&dir.path().join("crawfish.db")).await.expect("opens");
     Fixture { store: Arc::new(store), keep: Box::new(dir) }

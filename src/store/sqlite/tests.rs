@@ -2,11 +2,15 @@
 
 use std::{path::Path, sync::Arc};
 
+use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, sqlite::SqliteConnectOptions};
 
-use super::{OpenError, SqliteStore, claim, get, outbox};
+use super::{
+    OpenError, SqliteStore, claim, get, outbox,
+    writer::{Tx, Write},
+};
 use crate::store::{
-    ClaimAsk, ClaimKind, InboxStore as _, NewBatch, OutboxStore as _, Store, Stored, Upkeep as _,
+    ClaimAsk, ClaimKind, InboxStore as _, NewBatch, OutboxStore as _, Store, StoreError, Stored, Upkeep as _,
     conformance::{boot, finish_of, ids, lane_of, new_entry, new_part},
 };
 
@@ -104,6 +108,44 @@ async fn a_killed_process_leaves_every_answered_write_behind() {
     assert_eq!(store.load().await.expect("counts").queued, answered.len() as u64 - 1);
     store.check().await.expect("is healthy");
     store.close().await;
+}
+
+/// Lets the writer's database grow no further, or again.
+struct Room(bool);
+
+#[async_trait]
+impl Write for Room {
+    type Answer = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        let sql = if self.0 { "PRAGMA max_page_count = 1000000" } else { "PRAGMA max_page_count = 1" };
+        sqlx::query(sql).persistent(false).fetch_all(&mut *tx.conn).await?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_acknowledges_nothing_and_ends_without_a_restart() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir.path().join("t.db")).await;
+    let big = |id: &str| {
+        let mut entry = new_entry(id, id, "a");
+        entry.inbound.text = "x".repeat(100_000);
+        store.accept(NewBatch { entries: vec![entry], cursor: None })
+    };
+    assert!(big("1").await.is_ok());
+    store.write(Room(false)).await.expect("shrinks");
+    let (a, b) = tokio::join!(big("2"), big("3"));
+    for refused in [a, b] {
+        assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+    }
+    assert_eq!(store.load().await.expect("counts").queued, 1);
+    let channel = new_entry("x", "s", "a").inbound.channel;
+    assert_eq!(store.find(&channel, "2").await, Ok(None), "it may come again");
+    store.write(Room(true)).await.expect("grows");
+    assert!(matches!(big("2").await.expect("accepts")[0], Stored::New { .. }));
+    assert_eq!(store.load().await.expect("counts").queued, 2);
+    store.check().await.expect("is healthy");
 }
 
 #[tokio::test]

@@ -246,13 +246,16 @@ impl Committer {
             self.full = None;
         }
         let Some(conn) = self.conn.as_mut() else { return Err(StoreError::Unavailable("no connection".into())) };
-        if self.full != Some(full) {
-            // Takes effect when it is prepared, so it must not come from the statement cache.
-            let sql = if full { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
-            sqlx::query(sql).persistent(false).execute(&mut *conn).await?;
-            self.full = Some(full);
-        }
-        sqlx::query("BEGIN IMMEDIATE").execute(&mut *conn).await?;
+        // The pragma takes effect when it is prepared, so it must not come from the statement cache.
+        let (begin, cached) = match (full, self.full == Some(full)) {
+            (_, true) => ("BEGIN IMMEDIATE", true),
+            (true, false) => ("PRAGMA synchronous = FULL; BEGIN IMMEDIATE", false),
+            (false, false) => ("PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE", false),
+        };
+        // Not known until it has worked.
+        self.full = None;
+        sqlx::query(begin).persistent(cached).execute(&mut *conn).await?;
+        self.full = Some(full);
         for job in jobs {
             job.run(conn).await?;
         }

@@ -1,0 +1,427 @@
+//! Random sequences of what stations do, on a store and on a plain model of it in memory: both must say the same.
+//!
+//! The model knows nothing of rows: sessions are lists, the round is a queue of names, a crash moves what runs back.
+
+use std::collections::VecDeque;
+
+use channel_api::{InboxId, PartId, QueueMode, Receipt};
+use proptest::prelude::*;
+
+use super::{
+    Action, Claim, ClaimAsk, ClaimKind, NewBatch, NextPart, OutboxPart, PartOutcome, Released, SessionChange, Store,
+    StoreError, Stored,
+    conformance::{boot, finish_of, ids, in_mode, key, lane_of, new_part, release_of, sqlite},
+};
+
+/// One thing that happens. Numbers choose among what is there at that moment.
+#[derive(Clone, Debug)]
+enum Op {
+    Accept { session: usize, sender: usize, collect: bool },
+    Repeat { nth: usize },
+    Stop { session: usize },
+    Claim { suspect: bool },
+    Finish { nth: usize, parts: usize },
+    Release { nth: usize, failed: bool },
+    Crash,
+    Next { session: usize },
+    Settle { nth: usize, how: usize },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0..3_usize, 0..2_usize, any::<bool>())
+            .prop_map(|(session, sender, collect)| Op::Accept { session, sender, collect }),
+        1 => any::<usize>().prop_map(|nth| Op::Repeat { nth }),
+        1 => (0..3_usize).prop_map(|session| Op::Stop { session }),
+        5 => any::<bool>().prop_map(|suspect| Op::Claim { suspect }),
+        4 => (any::<usize>(), 0..3_usize).prop_map(|(nth, parts)| Op::Finish { nth, parts }),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(nth, failed)| Op::Release { nth, failed }),
+        2 => Just(Op::Crash),
+        3 => (0..3_usize).prop_map(|session| Op::Next { session }),
+        3 => (any::<usize>(), 0..4_usize).prop_map(|(nth, how)| Op::Settle { nth, how }),
+    ]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Waiting,
+    Running,
+    Done,
+    Dead,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    id: String,
+    sender: usize,
+    collect: bool,
+    state: State,
+    turn: Option<usize>,
+    suspect: bool,
+    attempts: u32,
+    crashes: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Session {
+    entries: Vec<Entry>,
+    /// The running turn and whether it runs alone.
+    lease: Option<(usize, bool)>,
+    stopped: Option<usize>,
+    lane: Vec<(PartId, Place)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Pending,
+    Sending,
+    Uncertain,
+    Settled,
+}
+
+impl Session {
+    fn waiting(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.state == State::Waiting)
+    }
+
+    fn running(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.entries.iter_mut().filter(|entry| entry.state == State::Running)
+    }
+
+    fn first_open(&mut self) -> Option<&mut (PartId, Place)> {
+        self.lane.iter_mut().find(|(_, place)| *place != Place::Settled)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    sessions: [Session; 3],
+    /// Sessions in which something waits and nobody works, in the order of their turn.
+    round: VecDeque<usize>,
+    /// Sessions in the order in which they were first heard of.
+    known: Vec<usize>,
+    turns: usize,
+}
+
+/// What a claim gives: the entries, whether they are suspect, whether an old turn goes on.
+type Taken = (usize, Vec<String>, bool, bool);
+
+impl Model {
+    fn know(&mut self, session: usize) {
+        if !self.known.contains(&session) {
+            self.known.push(session);
+        }
+    }
+
+    fn accept(&mut self, session: usize, entry: Entry) {
+        self.know(session);
+        self.sessions[session].entries.push(entry);
+        if self.sessions[session].lease.is_none() && !self.round.contains(&session) {
+            self.round.push_back(session);
+        }
+    }
+
+    fn stop(&mut self, session: usize) {
+        self.know(session);
+        let of = &mut self.sessions[session];
+        for entry in &mut of.entries {
+            if entry.state == State::Waiting {
+                entry.state = State::Done;
+            }
+        }
+        if let Some((turn, _)) = of.lease {
+            of.stopped = Some(turn);
+        }
+        self.round.retain(|other| *other != session);
+    }
+
+    /// Puts a session without a lease where it belongs.
+    fn free(&mut self, session: usize) {
+        self.sessions[session].lease = None;
+        self.round.retain(|other| *other != session);
+        if self.sessions[session].waiting().next().is_some() {
+            self.round.push_back(session);
+        }
+    }
+
+    fn claim(&mut self, alone: bool) -> Option<Taken> {
+        let session = *self
+            .round
+            .iter()
+            .find(|session| self.sessions[**session].waiting().any(|entry| entry.suspect) == alone)?;
+        let of = &mut self.sessions[session];
+        let interrupted = of.waiting().find_map(|entry| entry.turn);
+        let mut resume = interrupted.is_some();
+        if interrupted.is_some() && interrupted == of.stopped {
+            for entry in &mut of.entries {
+                if entry.state == State::Waiting && entry.turn == interrupted {
+                    entry.state = State::Done;
+                }
+            }
+            resume = false;
+        }
+        let chosen: Vec<String> = if resume {
+            of.waiting().filter(|entry| entry.turn == interrupted).map(|entry| entry.id.clone()).collect()
+        } else {
+            let mut run = Vec::new();
+            let mut head: Option<&Entry> = None;
+            for entry in of.waiting() {
+                let joins = head
+                    .is_none_or(|head| head.collect && entry.collect && entry.sender == head.sender && run.len() < 3);
+                if !joins {
+                    break;
+                }
+                head = head.or(Some(entry));
+                run.push(entry.id.clone());
+            }
+            run
+        };
+        if chosen.is_empty() {
+            self.free(session);
+            return None;
+        }
+        let turn = if let (true, Some(turn)) = (resume, interrupted) {
+            turn
+        } else {
+            self.turns += 1;
+            self.turns
+        };
+        let mut suspect = false;
+        for entry in of.entries.iter_mut().filter(|entry| chosen.contains(&entry.id)) {
+            suspect |= entry.suspect;
+            entry.state = State::Running;
+            entry.turn = Some(turn);
+        }
+        of.lease = Some((turn, alone));
+        self.round.retain(|other| *other != session);
+        Some((session, chosen, suspect, resume))
+    }
+
+    /// True when it makes a dead letter.
+    fn release(&mut self, session: usize, failed: bool) -> bool {
+        let mut dead = false;
+        let of = &mut self.sessions[session];
+        for entry in of.running() {
+            entry.attempts += u32::from(failed);
+            entry.state = if failed && entry.attempts >= 5 { State::Dead } else { State::Waiting };
+            dead |= entry.state == State::Dead;
+        }
+        self.free(session);
+        dead
+    }
+
+    /// How many were running, how many are dead now, how many sends were cut.
+    fn crash(&mut self) -> (u64, u64, u64) {
+        let (mut entries, mut dead, mut cut) = (0, 0, 0);
+        for session in self.known.clone() {
+            let of = &mut self.sessions[session];
+            for (_, place) in &mut of.lane {
+                if *place == Place::Sending {
+                    *place = Place::Uncertain;
+                    cut += 1;
+                }
+            }
+            let Some((turn, alone)) = of.lease else { continue };
+            let mut buried = 0;
+            let mut left = 0;
+            for entry in of.running() {
+                entries += 1;
+                entry.suspect = true;
+                entry.crashes += u32::from(alone);
+                entry.state = if entry.crashes >= 3 { State::Dead } else { State::Waiting };
+                if entry.state == State::Dead { buried += 1 } else { left += 1 }
+            }
+            dead += buried;
+            if buried > 0 || (alone && left > 1 && of.stopped != Some(turn)) {
+                for entry in &mut of.entries {
+                    if entry.state == State::Waiting && entry.turn == Some(turn) {
+                        entry.turn = None;
+                        entry.collect = false;
+                    }
+                }
+            }
+            self.free(session);
+        }
+        (entries, dead, cut)
+    }
+
+    fn open(&self) -> u64 {
+        let entries = self.sessions.iter().flat_map(|session| &session.entries);
+        entries.filter(|entry| matches!(entry.state, State::Waiting | State::Running)).count() as u64
+    }
+}
+
+/// A claim the run still holds, and whether it is good.
+struct Held {
+    claim: Claim,
+    session: usize,
+    good: bool,
+}
+
+/// Runs the operations on both.
+async fn run(store: &dyn Store, ops: Vec<Op>) {
+    let mut model = Model::default();
+    let mut held: Vec<Held> = Vec::new();
+    let mut sending: Vec<(OutboxPart, usize, bool)> = Vec::new();
+    let mut stored: Vec<super::NewEntry> = Vec::new();
+    let mut boots = 1;
+    let mut parts_made = 0;
+    for (n, op) in ops.into_iter().enumerate() {
+        let id = n.to_string();
+        match op {
+            Op::Accept { session, sender, collect } => {
+                let mode = if collect { QueueMode::Collect } else { QueueMode::Followup };
+                let new = in_mode(mode, &id, &format!("s{session}"), &format!("u{sender}"));
+                let batch = NewBatch { entries: vec![new.clone()], cursor: None };
+                let answer = store.accept(batch).await.expect("accepts");
+                assert!(matches!(answer[0], Stored::New { .. }));
+                stored.push(new);
+                model.accept(
+                    session,
+                    Entry {
+                        id,
+                        sender,
+                        collect,
+                        state: State::Waiting,
+                        turn: None,
+                        suspect: false,
+                        attempts: 0,
+                        crashes: 0,
+                    },
+                );
+            }
+            Op::Repeat { nth } if !stored.is_empty() => {
+                let again = stored[nth % stored.len()].clone();
+                let expected = vec![Stored::Duplicate(again.id.clone())];
+                let batch = NewBatch { entries: vec![again], cursor: None };
+                assert_eq!(store.accept(batch).await, Ok(expected));
+            }
+            Op::Stop { session } => {
+                let mut stop = in_mode(QueueMode::Followup, &id, &format!("s{session}"), "u0");
+                stop.action = Action::Command { parts: Vec::new(), change: SessionChange::Stop };
+                let answer = store.accept(NewBatch { entries: vec![stop], cursor: None }).await.expect("accepts");
+                let running = model.sessions[session].lease.is_some();
+                assert!(matches!(answer[0], Stored::New { stops, .. } if stops == running));
+                model.stop(session);
+            }
+            Op::Claim { suspect } => {
+                let kind = if suspect { ClaimKind::Suspect } else { ClaimKind::Ordinary };
+                let ask = ClaimAsk { boot: boot(&format!("bt_{boots}")), now: 2_000, max: 1, max_entries: 3, kind };
+                let claims = store.claim(&ask).await.expect("claims");
+                let expected = model.claim(suspect);
+                let found = claims.first().map(|claim| {
+                    let session = claim.lease.session.as_str().trim_start_matches('s').parse().expect("a number");
+                    let ids = ids(claim).into_iter().map(str::to_owned).collect();
+                    (session, ids, claim.suspect, claim.resume.is_some())
+                });
+                assert_eq!(found, expected);
+                if let (Some(claim), Some((session, ..))) = (claims.into_iter().next(), expected) {
+                    held.push(Held { claim, session, good: true });
+                }
+            }
+            Op::Finish { nth, parts } if !held.is_empty() => {
+                let one = held.swap_remove(nth % held.len());
+                let answered = ids(&one.claim).pop().map(str::to_owned);
+                let lane = format!("s{}", one.session);
+                let parts: Vec<_> = (0..parts)
+                    .map(|_| {
+                        parts_made += 1;
+                        new_part(&parts_made.to_string(), answered.as_deref(), &lane)
+                    })
+                    .collect();
+                let made: Vec<PartId> = parts.iter().map(|part| part.id.clone()).collect();
+                let finished = store.finish(finish_of(&one.claim, parts)).await;
+                if !one.good {
+                    assert_eq!(finished.err(), Some(StoreError::Fenced));
+                    continue;
+                }
+                let of = &mut model.sessions[one.session];
+                of.running().for_each(|entry| entry.state = State::Done);
+                of.lane.extend(made.into_iter().map(|id| (id, Place::Pending)));
+                model.free(one.session);
+                let more = model.round.contains(&one.session);
+                assert_eq!(finished.expect("finishes").more, more);
+            }
+            Op::Release { nth, failed } if !held.is_empty() => {
+                let one = held.swap_remove(nth % held.len());
+                let released = store.release(release_of(&one.claim, failed.then_some("away"))).await;
+                if !one.good {
+                    assert_eq!(released.err(), Some(StoreError::Fenced));
+                    continue;
+                }
+                let dead = model.release(one.session, failed);
+                assert_eq!(matches!(released.expect("releases"), Released::Dead { .. }), dead);
+            }
+            Op::Crash => {
+                boots += 1;
+                let found = store.recover(&boot(&format!("bt_{boots}")), 3_000).await.expect("recovers");
+                assert_eq!((found.entries, found.dead, found.uncertain), model.crash());
+                held.iter_mut().for_each(|one| one.good = false);
+                sending.iter_mut().for_each(|one| one.2 = false);
+            }
+            Op::Next { session } => {
+                let lane = lane_of(&format!("s{session}"));
+                let next = store.next_part(&lane, &boot(&format!("bt_{boots}")), 2_000).await.expect("answers");
+                match (model.sessions[session].first_open(), next) {
+                    (None, NextPart::Empty) | (Some((_, Place::Sending)), NextPart::Blocked) => {}
+                    (Some((id, place @ Place::Pending)), NextPart::Send(part))
+                    | (Some((id, place @ Place::Uncertain)), NextPart::Uncertain(part)) => {
+                        assert_eq!(*id, part.id);
+                        *place = Place::Sending;
+                        sending.push((*part, session, true));
+                    }
+                    (expected, found) => panic!("{expected:?}, not {found:?}"),
+                }
+            }
+            Op::Settle { nth, how } if !sending.is_empty() => {
+                let (part, session, good) = sending.swap_remove(nth % sending.len());
+                let (what, place) = match how {
+                    0 => (PartOutcome::Sent(Receipt::default()), Place::Settled),
+                    1 => (PartOutcome::Failed("refused".to_owned()), Place::Settled),
+                    2 => (PartOutcome::Uncertain("cut".to_owned()), Place::Uncertain),
+                    _ => {
+                        let retry = PartOutcome::Retry { not_before: 0, error: "reset".to_owned(), resend: false };
+                        (retry, Place::Pending)
+                    }
+                };
+                let settled = store.settle_part(&part.id, part.epoch, what, 3_000).await;
+                if !good {
+                    assert_eq!(settled, Err(StoreError::Fenced));
+                    continue;
+                }
+                settled.expect("settles");
+                let of = &mut model.sessions[session];
+                of.lane.iter_mut().filter(|(id, _)| *id == part.id).for_each(|(_, at)| *at = place);
+            }
+            _ => {}
+        }
+        assert_eq!(store.load().await.expect("counts").queued, model.open());
+    }
+    for (n, of) in model.sessions.iter().enumerate() {
+        let row = store.session(&key(&format!("s{n}"))).await.expect("reads");
+        let pending = row.as_ref().map_or(0, |row| u64::from(row.pending));
+        assert_eq!(pending, of.waiting().count() as u64);
+        assert_eq!(row.is_some_and(|row| row.running), of.lease.is_some());
+        for entry in &of.entries {
+            let settled = store.settled(&InboxId::from(format!("in_{}", entry.id))).await.expect("reads");
+            assert_eq!(settled.is_some(), matches!(entry.state, State::Done | State::Dead), "{entry:?}");
+        }
+    }
+    let dead = model.sessions.iter().flat_map(|of| &of.entries).filter(|entry| entry.state == State::Dead).count();
+    assert_eq!(store.dead_letters(None, 999).await.expect("reads").len(), dead);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_store_does_what_the_model_does(ops in prop::collection::vec(op(), 1..80)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let fixture = sqlite().await;
+            run(&*fixture.store, ops).await;
+            fixture.store.close().await;
+            drop(fixture.keep);
+        });
+    }
+}
