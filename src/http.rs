@@ -22,6 +22,7 @@ use crate::{agent::Agents, channels::Channels, journal::Journal, store::Store, s
 pub mod config;
 pub mod web;
 
+mod api;
 mod auth;
 mod body;
 mod channels;
@@ -179,6 +180,18 @@ fn routes() -> Vec<Route> {
         get("/api/me", Token, routing::get(page::me)),
         post("/api/chat", Local, routing::post(chat::post)),
         get("/sse", Local, routing::get(events::stream)),
+        get("/api/sessions", Token, routing::get(api::sessions)),
+        get("/api/sessions/{key}", Token, routing::get(api::session)),
+        get("/api/sessions/{key}/messages", Token, routing::get(api::messages)),
+        post("/api/sessions/{key}/reset", Token, routing::post(api::reset)),
+        get("/api/search", Token, routing::get(api::search)),
+        get("/api/turns", Token, routing::get(api::turns)),
+        get("/api/turns/{id}", Token, routing::get(api::turn)),
+        get("/api/dlq", Token, routing::get(api::dead_letters)),
+        post("/api/dlq/{id}/retry", Token, routing::post(api::retry)),
+        post("/api/dlq/{id}/drop", Token, routing::post(api::let_go)),
+        get("/api/prompt", Token, routing::get(api::prompt)),
+        get("/api/channels", Token, routing::get(api::channels)),
     ]
 }
 

@@ -8,7 +8,7 @@ use std::{collections::HashMap, collections::VecDeque, sync::Arc, time::Duration
 use axum::{
     Extension,
     body::{Body, Bytes},
-    extract::{Query, State, rejection::QueryRejection},
+    extract::State,
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 use tracing::warn;
 
-use super::{Server, auth::Caller, chat::Place, error::Refusal, web};
+use super::{Server, api::Asked, auth::Caller, chat::Place, error::Refusal, web};
 use crate::{
     journal::LiveRow,
     session::SessionKey,
@@ -45,11 +45,8 @@ pub async fn stream(
     State(server): State<Arc<Server>>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    ask: Result<Query<Ask>, QueryRejection>,
+    Asked(ask): Asked<Ask>,
 ) -> Response {
-    let Ok(Query(ask)) = ask else {
-        return Refusal::new(StatusCode::BAD_REQUEST, "bad_query", "the query cannot be read").into_response();
-    };
     match Watcher::begin(server, caller, &headers, ask).await {
         Ok(watcher) => {
             let events = stream::unfold(watcher, |mut watcher| async move {

@@ -120,18 +120,21 @@ function hint() {
   at("log").append(empty);
 }
 
-/** What was said before, where the gateway lists it. */
+/** What was said before. */
 async function past() {
   const key = encodeURIComponent("agent:main:main");
-  const result = await call("GET", `/api/sessions/${key}/messages`).catch(() => null);
+  const result = await call("GET", `/api/sessions/${key}/messages?last=60`).catch(() => null);
   const rows = result && result.status === 200 && Array.isArray(result.answer.messages) ? result.answer.messages : [];
-  for (const row of rows.slice(-50)) {
-    const said = row.message || {};
-    if (said.role === "user" && typeof row.text === "string") mine(row.text);
-    else if (said.role === "assistant" && typeof row.text === "string" && row.text) {
+  for (const { message } of rows) {
+    if (!message || typeof message.text !== "string") continue;
+    if (message.role === "user") {
+      // What the gateway told the model about the moment stands after the words.
+      const words = message.text.split("<message_context>\n")[0].trim();
+      if (words) mine(words);
+    } else if (message.role === "assistant" && message.text.trim()) {
       const bubble = element("div", "message bot");
       const block = element("div", "block");
-      fill(block, row.text);
+      fill(block, message.text);
       bubble.append(block);
       put(bubble);
     }

@@ -1,0 +1,234 @@
+//! `GET /api/…`: what the gateway knows, for the page, the command line and whoever holds the token; and the few things
+//! a person decides about it.
+//!
+//! Every listing is a page: `limit` rows, and `next` to ask for those after it, `null` at the end.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{FromRequestParts, Path, Query, State},
+    http::{StatusCode, request::Parts},
+    response::Response,
+};
+use channel_api::{InboxId, TurnId};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tracing::warn;
+
+use super::{Server, error::Refusal, json_answer, web};
+use crate::{
+    agent::briefing::Need,
+    lang::Lang,
+    policy::{Role, Verdict, may_call},
+    session::SessionKey,
+    store::{DeadResolution, StoreError, TurnsOf},
+};
+
+/// Rows of a page unless `limit` says otherwise, and the most.
+const PAGE: u32 = 50;
+const MOST: u32 = 500;
+/// The most bytes of what was said last.
+const LAST_BYTES: u64 = 1 << 20;
+
+/// A query that can be read, or 400.
+pub struct Asked<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let refused =
+            |error| Refusal::new(StatusCode::BAD_REQUEST, "bad_query", format!("the query is wrong: {error}"));
+        Query::try_from_uri(&parts.uri).map(|Query(asked)| Self(asked)).map_err(refused)
+    }
+}
+
+/// The name in a path, percent-decoded, or 404.
+pub struct Named(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let Path(name) = Path::<String>::from_request_parts(parts, state).await.map_err(|_| Refusal::not_found())?;
+        Ok(Self(name))
+    }
+}
+
+/// What every listing takes.
+#[derive(Debug, Deserialize)]
+pub struct Listing {
+    limit: Option<u32>,
+    after: Option<String>,
+    last: Option<u32>,
+    q: Option<String>,
+    task: Option<String>,
+    session: Option<String>,
+    agent: Option<String>,
+}
+
+impl Listing {
+    fn limit(&self) -> u32 {
+        self.limit.unwrap_or(PAGE).clamp(1, MOST)
+    }
+
+    /// `after` as a row's number.
+    fn after(&self) -> Result<Option<i64>, Refusal> {
+        let number = |after: &String| after.parse().map_err(|_| bad_after());
+        self.after.as_ref().map(number).transpose()
+    }
+}
+
+type Answer = Result<Response, Refusal>;
+type Gateway = State<Arc<Server>>;
+
+/// `GET /api/sessions`, last active first.
+pub async fn sessions(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answer {
+    let after = match &ask.after {
+        Some(after) => {
+            let (at, key) = after.split_once(',').ok_or_else(bad_after)?;
+            Some((at.parse().map_err(|_| bad_after())?, SessionKey::from(key.to_owned())))
+        }
+        None => None,
+    };
+    let rows = server.http.store.sessions(after, ask.limit()).await.map_err(refused)?;
+    let next = rows.last().filter(|_| rows.len() == ask.limit() as usize);
+    let next = next.map(|row| format!("{},{}", row.updated_at, row.key));
+    Ok(shown(json!({ "sessions": rows, "next": next })))
+}
+
+/// `GET /api/sessions/{key}`.
+pub async fn session(State(server): Gateway, Named(key): Named) -> Answer {
+    let row = server.http.store.session(&SessionKey::from(key)).await.map_err(refused)?;
+    Ok(shown(json!({ "session": row.ok_or_else(Refusal::not_found)? })))
+}
+
+/// `GET /api/sessions/{key}/messages`, oldest first, all that was ever said; with `?last=50` the last of what the model
+/// still sees.
+pub async fn messages(State(server): Gateway, Named(key): Named, Asked(ask): Asked<Listing>) -> Answer {
+    let (store, key) = (&server.http.store, SessionKey::from(key));
+    let row = store.session(&key).await.map_err(refused)?.ok_or_else(Refusal::not_found)?;
+    if let Some(last) = ask.last {
+        let last = last.clamp(1, MOST);
+        let said = store.history(&key, row.generation, last, LAST_BYTES).await.map_err(refused)?;
+        let rows: Vec<Value> = said.iter().map(|message| json!({ "message": message })).collect();
+        return Ok(shown(json!({ "messages": rows, "next": null })));
+    }
+    let rows = store.messages(&key, ask.after()?.unwrap_or(0), ask.limit()).await.map_err(refused)?;
+    let next = rows.last().filter(|_| rows.len() == ask.limit() as usize).map(|row| row.seq);
+    Ok(shown(json!({ "messages": rows, "next": next })))
+}
+
+/// `POST /api/sessions/{key}/reset`: the next message begins anew, as after `/new`.
+pub async fn reset(State(server): Gateway, Named(key): Named) -> Answer {
+    server.http.store.reset(&SessionKey::from(key), server.http.clock.now_ms()).await.map_err(refused)?;
+    Ok(shown(json!({})))
+}
+
+/// `GET /api/search?q=`: messages that contain the words, newest first.
+pub async fn search(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answer {
+    let words = ask.q.as_deref().map(str::trim).filter(|words| !words.is_empty() && words.len() <= 1000);
+    let words = words.ok_or_else(|| Refusal::invalid("`q` is empty or too long"))?;
+    let rows = server.http.store.search(words, ask.limit()).await.map_err(refused)?;
+    Ok(shown(json!({ "messages": rows })))
+}
+
+/// `GET /api/turns?task=` or `?session=`, newest first.
+pub async fn turns(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answer {
+    let limit = ask.limit();
+    let of = match (ask.task, ask.session) {
+        (Some(task), _) => TurnsOf::Entry(InboxId::from(task)),
+        (None, Some(session)) => TurnsOf::Session(SessionKey::from(session)),
+        (None, None) => TurnsOf::All,
+    };
+    let rows = server.http.store.turns(of, limit).await.map_err(refused)?;
+    Ok(shown(json!({ "turns": rows })))
+}
+
+/// `GET /api/turns/{id}`: the turn with its messages, steps and parts.
+pub async fn turn(State(server): Gateway, Named(id): Named) -> Answer {
+    let trace = server.http.store.trace(&TurnId::from(id)).await.map_err(refused)?;
+    Ok(shown(json!({ "trace": trace.ok_or_else(Refusal::not_found)? })))
+}
+
+/// `GET /api/dlq`: messages that could not be processed, newest first.
+pub async fn dead_letters(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answer {
+    let rows = server.http.store.dead_letters(ask.after()?, ask.limit()).await.map_err(refused)?;
+    let next = rows.last().filter(|_| rows.len() == ask.limit() as usize).map(|row| row.seq);
+    Ok(shown(json!({ "dead_letters": rows, "next": next })))
+}
+
+/// `POST /api/dlq/{id}/retry`: it waits in its session again.
+pub async fn retry(State(server): Gateway, Named(id): Named) -> Answer {
+    resolve(&server, id, DeadResolution::Retry).await
+}
+
+/// `POST /api/dlq/{id}/drop`: it is let go.
+pub async fn let_go(State(server): Gateway, Named(id): Named) -> Answer {
+    resolve(&server, id, DeadResolution::Drop).await
+}
+
+async fn resolve(server: &Server, id: String, how: DeadResolution) -> Answer {
+    let http = &server.http;
+    http.store.resolve_dead(&InboxId::from(id), how, http.clock.now_ms()).await.map_err(refused)?;
+    Ok(shown(json!({})))
+}
+
+/// `GET /api/prompt?agent=`: what the model reads first in the owner's web chat, and the size of each section.
+pub async fn prompt(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answer {
+    let agent = server.http.agents.get(ask.agent.as_deref().unwrap_or("main")).ok_or_else(Refusal::not_found)?;
+    let channel = web::owner_channel();
+    let need = Need {
+        role: Role::Owner,
+        memory: true,
+        silent: true,
+        channel: channel.as_str(),
+        model: agent.model.name(),
+        lang: agent.config.lang.unwrap_or_else(Lang::current),
+    };
+    let tools = agent.tools.narrowed(|_, effect| may_call(Role::Owner, effect) == Verdict::Allow);
+    let brief = agent.briefing.brief(&need, &agent.briefing.skills(), &tools.specs());
+    Ok(shown(json!({ "agent": agent.id, "text": brief.text, "sections": brief.sections })))
+}
+
+/// `GET /api/channels`: each with how it is.
+pub async fn channels(State(server): Gateway) -> Answer {
+    let health = server.http.health.all();
+    let rows: Vec<Value> = server
+        .http
+        .channels
+        .all()
+        .into_iter()
+        .map(|entry| {
+            let id = entry.channel.id();
+            json!({
+                "id": id,
+                "health": health.get(id),
+                "open_to_everyone": entry.gate.is_open(),
+                "admits_anyone": entry.gate.admits_anyone(),
+                "http": entry.channel.http().is_some(),
+            })
+        })
+        .collect();
+    Ok(shown(json!({ "channels": rows })))
+}
+
+/// A listing as it is sent.
+fn shown(mut listing: Value) -> Response {
+    listing["success"] = true.into();
+    json_answer(StatusCode::OK, &listing)
+}
+
+fn bad_after() -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, "bad_query", "`after` is not a `next` of this listing")
+}
+
+fn refused(error: StoreError) -> Refusal {
+    match error {
+        StoreError::NotFound => Refusal::not_found(),
+        error => {
+            warn!(%error, "a listing could not be read");
+            Refusal::unavailable()
+        }
+    }
+}
