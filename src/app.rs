@@ -26,7 +26,7 @@ use crate::{
     delivery::{Delivery, Pace},
     http::{self, Http},
     inbox::{Running, WakeUp},
-    intake::{Intake, SenderRates, access::ChannelPolicy},
+    intake::{Intake, SenderRates},
     journal::Journal,
     lang::Lang,
     lifecycle::{self, Ended, Lifecycle},
@@ -127,10 +127,8 @@ pub async fn open_store(loaded: &Loaded) -> Result<Arc<dyn Store>, StartError> {
     let path = loaded.path(loaded.config.store.sqlite_path());
     let error = |source| StartError::Store { path: path.display().to_string(), source };
     if let Some(dir) = path.parent() {
-        crate::os::create_private_dir(dir).map_err(|source| StartError::DataDir(DataDirError::Io {
-            path: dir.display().to_string(),
-            source,
-        }))?;
+        crate::os::create_private_dir(dir)
+            .map_err(|source| StartError::DataDir(DataDirError::Io { path: dir.display().to_string(), source }))?;
     }
     Ok(Arc::new(SqliteStore::open(&path).await.map_err(error)?))
 }
@@ -230,11 +228,12 @@ fn choose_model(
     if fallbacks.is_empty() {
         return Ok(first);
     }
+    let main_name = first.name().to_owned();
     let mut all = vec![first];
     for name in fallbacks {
         all.push(named(name, "fallbacks")?);
     }
-    Ok(Arc::new(Failover::new(all)))
+    Ok(Arc::new(Failover::new(main_name, all)))
 }
 
 /// The configured channels and the web chat.
@@ -360,10 +359,10 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         pace: Pace::default(),
     });
     let (health, ready_flag, damaged) = (Health::default(), Ready::default(), Arc::new(AtomicBool::new(false)));
-    let url = format!("http://{}", listener.local_addr().map_err(|source| StartError::Listen {
-        addr: config.server.listen.clone(),
-        source,
-    })?);
+    let url = format!(
+        "http://{}",
+        listener.local_addr().map_err(|source| StartError::Listen { addr: config.server.listen.clone(), source })?
+    );
     let http = Arc::new(Http {
         config: config.server.clone(),
         data_dir: data.path().to_owned(),

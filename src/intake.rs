@@ -12,13 +12,13 @@ use channel_api::{
     Accepted, Batch, Clock, IgnoredReason, Inbound, InboxId, Intake as IntakeSeam, IntakeError, Level, QueueMode,
     Reply, ReplyKind, Settled, SettledPart,
 };
-use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use self::{access::Admission, command::Command};
 use crate::{
     channels::{Channels, Entry},
+    config::LimitsConfig,
     inbox::{QueueConfig, Running, WakeUp},
     journal::Journal,
     lang::{self, Lang},
@@ -33,38 +33,6 @@ use crate::{
 
 pub mod access;
 pub mod command;
-
-/// `[limits]`: what keeps one sender, one session or one bad day from using up the gateway.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LimitsConfig {
-    /// The most messages of one sender in a minute; owners are exempt. Off unless set.
-    pub per_sender_per_min: Option<u32>,
-    /// The most messages that wait in the whole gateway; above it nothing is accepted.
-    pub max_queued: u64,
-    /// The most MiB of waiting messages.
-    pub max_queued_mib: u64,
-    /// A turn ends when no step of it finished for this many seconds.
-    pub turn_idle_s: u64,
-    /// A turn ends after this many seconds of running time.
-    pub turn_max_s: u64,
-    /// How long, in seconds, running turns may go on after the first stop signal.
-    pub drain_s: u64,
-}
-
-impl Default for LimitsConfig {
-    /// guarantees.md G7 (10,000 rows, 64 MiB) and G8 (6 s); design.md §5 (10 and 60 minutes).
-    fn default() -> Self {
-        Self {
-            per_sender_per_min: None,
-            max_queued: 10_000,
-            max_queued_mib: 64,
-            turn_idle_s: 600,
-            turn_max_s: 3600,
-            drain_s: 6,
-        }
-    }
-}
 
 /// The way in.
 pub struct Intake {

@@ -573,6 +573,42 @@ catalogue! {
     }
 }
 
+// The start of the gateway.
+catalogue! {
+    start_ready(version, url) {
+        en: "crawfish {version} is ready at {url}",
+        zh: "小龙虾 {version} 已就绪：{url}",
+    }
+    start_link(link) {
+        en: "Open in a browser (this link logs you in; do not share it): {link}",
+        zh: "在浏览器中打开（此链接会直接登录，请勿外传）：{link}",
+    }
+    start_demo() {
+        en: "No model is configured: a scripted demo answers. To use a real one, put this into config.toml and start again:\n\n  [models.main]\n  provider = \"openai\"\n  base_url = \"https://…/v1\"\n  api_key = \"${{MODEL_API_KEY}}\"\n  model = \"…\"\n",
+        zh: "尚未配置模型，目前由脚本演示模型应答。要使用真实模型，请在 config.toml 中写入以下内容后重新启动：\n\n  [models.main]\n  provider = \"openai\"\n  base_url = \"https://…/v1\"\n  api_key = \"${{MODEL_API_KEY}}\"\n  model = \"…\"\n",
+    }
+    start_next() {
+        en: "In another terminal: `crawfish chat` to talk, `crawfish doctor` to see what is closed and how to open it. Ctrl-C stops.",
+        zh: "在另一个终端中：用 `crawfish chat` 开始对话，用 `crawfish doctor` 查看哪些功能未开启以及如何开启。按 Ctrl-C 停止。",
+    }
+    already_running(dir, pid, url) {
+        en: "Another crawfish (process {pid}, {url}) already uses {dir}. Stop it first, or start this one in another folder.",
+        zh: "另一个小龙虾（进程 {pid}，{url}）正在使用 {dir}。请先停止它，或在另一个目录中启动。",
+    }
+    already_held(dir) {
+        en: "Another crawfish already uses {dir}. Stop it first, or start this one in another folder.",
+        zh: "另一个小龙虾正在使用 {dir}。请先停止它，或在另一个目录中启动。",
+    }
+    port_taken(addr) {
+        en: "{addr} is already in use by another program. Choose another address with `crawfish serve --listen 127.0.0.1:PORT` or `[server] listen`.",
+        zh: "{addr} 已被其他程序占用。请用 `crawfish serve --listen 127.0.0.1:端口` 或 `[server] listen` 换一个地址。",
+    }
+    cannot_listen(addr, why) {
+        en: "Cannot listen on {addr}: {why}",
+        zh: "无法监听 {addr}：{why}",
+    }
+}
+
 // Chat: why a turn ended.
 catalogue! {
     turn_took_too_long() {

@@ -41,6 +41,10 @@ pub mod outbox;
 
 pub mod delivery;
 
+// The wiring.
+pub mod app;
+pub mod cli;
+
 // How people and programs reach it by HTTP.
 pub mod http;
 

@@ -1,3 +1,7 @@
 //! The `crawfish` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    crawfish::cli::main()
+}
