@@ -9,9 +9,10 @@ use tokio_util::sync::CancellationToken;
 use super::{Events, GOOD, Gateway, MAIN, bearer, code, sent, start_on, status};
 use crate::{
     clock::SystemClock,
+    config::LimitsConfig,
     http::{Limits, config::ServerConfig},
     inbox::{QueueConfig, Running, WakeUp},
-    intake::{Intake, LimitsConfig, SenderRates},
+    intake::{Intake, SenderRates},
     journal::Journal,
     model::{Message, Usage},
     outbox::LaneWakeUp,
