@@ -397,7 +397,7 @@ struct Drive<'a> {
     steps: Vec<StepRecord>,
     usage: Usage,
     began: Duration,
-    /// A finished effect waits to be recorded.
+    /// A started effect waits to be recorded.
     durable_due: bool,
 }
 
@@ -549,31 +549,25 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Runs the calls of one response: those that only read side by side, the others one after another, each recorded
-    /// as started before it runs.
+    /// Runs the calls of one response in the order the model wrote them: neighbours that only read side by side, the
+    /// others one after another, each recorded as started before it runs (durably when it has an effect).
     async fn run_tools(&mut self, calls: Vec<PlannedCall>) -> Result<(), RunError> {
-        let (reads, others): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.effect == Effect::Read);
-        if !reads.is_empty() {
-            let started: Vec<StepRecord> = reads.iter().map(|call| self.started(call)).collect();
-            self.steps.extend(started.iter().cloned());
-            self.record().await?;
-            let results = futures_util::future::join_all(reads.iter().map(|call| self.run_tool(call))).await;
-            for ((call, started), result) in reads.iter().zip(started).zip(results) {
-                self.tool_ended(call, started, result);
-            }
-        }
-        for call in others {
+        let side_by_side = |a: &PlannedCall, b: &PlannedCall| a.effect == Effect::Read && b.effect == Effect::Read;
+        for group in calls.chunk_by(side_by_side) {
             if self.control.stop.is_cancelled() {
-                self.turn.tool_finished(&call.call_id, Err("not run: the turn was stopped".to_owned()));
+                for call in group {
+                    self.turn.tool_finished(&call.call_id, Err("not run: the turn was stopped".to_owned()));
+                }
                 continue;
             }
-            let started = self.started(&call);
-            self.steps.push(started.clone());
-            self.durable_due |= call.effect == Effect::Effect;
+            let started: Vec<StepRecord> = group.iter().map(|call| self.started(call)).collect();
+            self.steps.extend(started.iter().cloned());
+            self.durable_due |= group.iter().any(|call| call.effect == Effect::Effect);
             self.record().await?;
-            let result = self.run_tool(&call).await;
-            self.durable_due |= call.effect == Effect::Effect;
-            self.tool_ended(&call, started, result);
+            let results = futures_util::future::join_all(group.iter().map(|call| self.run_tool(call))).await;
+            for ((call, started), result) in group.iter().zip(started).zip(results) {
+                self.tool_ended(call, started, result);
+            }
         }
         self.record().await
     }
