@@ -190,7 +190,8 @@ fn floor(text: &str, offset: usize) -> usize {
 
 /// A key whose strings are secret by its name.
 pub fn is_secret_name(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
+    // `max_tokens_field` and the like count a model's tokens.
+    let key = key.to_ascii_lowercase().replace("max_tokens", "");
     ["secret", "token", "key", "passw", "cookie", "credential"].iter().any(|word| key.contains(word))
 }
 
@@ -299,6 +300,7 @@ mod tests {
             ("url = \"postgres://me:pw@host/db\"", "url = \"postgres://*****@host/db\""),
             ("bot_token = 123456:abc", "bot_token = **********"),
             ("listen = \"127.0.0.1:3002\"", "listen = \"127.0.0.1:3002\""),
+            ("max_tokens_field = \"max_tokens\"", "max_tokens_field = \"max_tokens\""),
         ];
         for (line, masked) in table {
             assert_eq!(mask_line(line), masked);
