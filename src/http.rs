@@ -17,7 +17,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::{auth::Auth, config::ServerConfig, error::Refusal};
-use crate::{agent::Agents, channels::Channels, journal::Journal, store::Store, supervisor::Health, upkeep::Ready};
+use crate::{
+    agent::Agents, channels::Channels, config::doors::Door, journal::Journal, store::Store, supervisor::Health,
+    upkeep::Ready,
+};
 
 pub mod config;
 pub mod web;
@@ -54,6 +57,8 @@ pub struct Http {
     pub health: Health,
     /// For `/api/prompt`.
     pub agents: Agents,
+    /// For `/api/doors`: what the configuration leaves closed, and what stands wide open.
+    pub doors: Vec<Door>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// For `/readyz`.
@@ -191,6 +196,7 @@ fn routes() -> Vec<Route> {
         post("/api/dlq/{id}/retry", Token, routing::post(api::retry)),
         post("/api/dlq/{id}/drop", Token, routing::post(api::let_go)),
         get("/api/prompt", Token, routing::get(api::prompt)),
+        get("/api/doors", Token, routing::get(api::doors)),
         get("/api/channels", Token, routing::get(api::channels)),
     ]
 }

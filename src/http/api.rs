@@ -191,6 +191,11 @@ pub async fn prompt(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answe
     Ok(shown(json!({ "agent": agent.id, "text": brief.text, "sections": brief.sections })))
 }
 
+/// `GET /api/doors`: what is not possible yet or open to everyone, each with the one line that changes it.
+pub async fn doors(State(server): Gateway) -> Answer {
+    Ok(shown(json!({ "doors": server.http.doors })))
+}
+
 /// `GET /api/channels`: each with how it is.
 pub async fn channels(State(server): Gateway) -> Answer {
     let health = server.http.health.all();

@@ -97,6 +97,7 @@ async fn start_on(
         journal: journal.clone(),
         health: Health::default(),
         agents: Agents::new([]),
+        doors: crate::config::doors::doors(&Default::default(), crate::lang::Lang::En),
         clock,
         ready: ready.clone(),
         stopping: stopping.clone(),

@@ -144,6 +144,9 @@ async fn what_happened_can_be_listed_searched_and_traced() {
         channels["channels"].as_array().into_iter().flatten().filter_map(|row| row["id"].as_str()).collect();
     assert_eq!(ids, ["echo:one", "web:main"]);
 
+    let doors = real.get("/api/doors").await;
+    assert_eq!((&doors["doors"][0]["name"], &doors["doors"][0]["state"]), (&json!("model"), &json!("closed")));
+
     real.post(&format!("/api/sessions/{MAIN}/reset"), json!({})).await;
     assert_eq!(real.get(&format!("/api/sessions/{MAIN}/messages?last=10")).await["messages"], json!([]));
     for path in ["/api/sessions/agent:x", "/api/sessions/agent:x/messages", "/api/turns/tn_x", "/api/sessions/%FF"] {
