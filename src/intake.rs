@@ -211,7 +211,8 @@ impl Intake {
     /// Wakes whoever goes on after the commit, and answers the adapter.
     fn answer(&self, stored: Stored, kept: Kept) -> Accepted {
         match stored {
-            Stored::New { stops, steers, lanes, collapsed, .. } => {
+            Stored::New { stops, steers, lanes, collapsed, events, .. } => {
+                self.journal.committed(events);
                 if stops {
                     self.running.stop(&kept.session);
                 }

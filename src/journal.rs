@@ -57,6 +57,9 @@ impl From<EventRow> for LiveRow {
     }
 }
 
+/// The reason of a silence that a person asked for.
+const STOPPED: &str = "stopped";
+
 /// Spreads events to everyone who watches. A slow watcher loses the oldest and is told so; it then reads the rows from
 /// the store.
 #[derive(Clone, Debug)]
@@ -79,9 +82,14 @@ impl Journal {
         Self { rows: broadcast::Sender::new(Self::LAG), texts: Arc::default(), waiters: Arc::default() }
     }
 
-    /// Tells watchers of rows that were committed.
+    /// Tells watchers of rows that were committed. Messages that were settled by a stop have no other herald: those who
+    /// wait for one are told here.
     pub fn committed(&self, rows: Vec<EventRow>) {
         for row in rows {
+            if row.kind == "task_complete" && row.data["silent"] == STOPPED {
+                let stopped = Settled { silent: Some(STOPPED.to_owned()), ..Settled::default() };
+                self.settled(&row.task, &stopped);
+            }
             self.live(row.into());
         }
     }
@@ -164,6 +172,23 @@ impl Default for Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_waits_for_a_message_that_was_stopped_is_told() {
+        let journal = Journal::new();
+        let task = InboxId::generate();
+        let mut waiter = journal.wait_for(&task);
+        journal.committed(vec![EventRow {
+            seq: 1,
+            task: task.clone(),
+            session: SessionKey::web("main", None),
+            kind: "task_complete".to_owned(),
+            data: serde_json::json!({ "silent": "stopped" }),
+            at: 0,
+        }]);
+        let stopped = Settled { silent: Some("stopped".to_owned()), ..Settled::default() };
+        assert_eq!(waiter.try_recv(), Ok(LiveEvent::Settled(stopped)));
+    }
 
     #[test]
     fn the_end_arrives_even_when_the_waiter_is_slow() {

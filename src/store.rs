@@ -218,6 +218,8 @@ pub enum Stored {
         steers: bool,
         /// Lanes that got parts in this commit.
         lanes: Vec<LaneKey>,
+        /// The rows written for watchers: the end of a command, and of what it settled.
+        events: Vec<EventRow>,
     },
     /// Known, with the same fingerprint (or none).
     Duplicate(InboxId),
@@ -831,7 +833,7 @@ pub struct EventFilter {
 }
 
 /// One event.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventRow {
     /// Order; the SSE id.
     pub seq: i64,

@@ -12,8 +12,8 @@ use crate::{
     policy::Role,
     session::SessionKey,
     store::{
-        Action, Claim, ClaimAsk, DeadLetter, DeadResolution, Finish, Finished, InboxEntry, InboxStore, Lease, Load,
-        NewBatch, NewEntry, OverCap, Release, Released, SessionChange, StoreError, Stored,
+        Action, Claim, ClaimAsk, DeadLetter, DeadResolution, EventRow, Finish, Finished, InboxEntry, InboxStore, Lease,
+        Load, NewBatch, NewEntry, OverCap, Release, Released, SessionChange, StoreError, Stored,
     },
 };
 
@@ -353,6 +353,7 @@ impl Prepared {
             stops: known.running && mode == QueueMode::Interrupt,
             steers: known.running && mode == QueueMode::Steer && known.lease_sender.as_deref() == Some(&self.sender),
             lanes,
+            events: Vec::new(),
         })
     }
 
@@ -409,6 +410,7 @@ impl Prepared {
         .fetch_one(&mut *tx.conn)
         .await?;
         let (seq, session): (i64, i64) = (get(&row, 0)?, get(&row, 1)?);
+        let mut events = Vec::new();
         match change {
             SessionChange::None => {}
             SessionChange::Mode(mode) => {
@@ -418,21 +420,22 @@ impl Prepared {
                     .execute(&mut *tx.conn)
                     .await?;
             }
-            SessionChange::Stop => self.stop(tx, session).await?,
+            SessionChange::Stop => events = self.stop(tx, session).await?,
         }
         let lanes = outbox::insert_pending(tx, parts, new.hold.as_ref()).await?.lanes;
-        event::completed(tx, &new.session, &new.id, parts, None, new.received_at).await?;
+        events.push(event::completed(tx, &new.session, &new.id, parts, None, new.received_at).await?);
         Ok(Stored::New {
             seq,
             collapsed: false,
             stops: known.running && change == SessionChange::Stop,
             steers: false,
             lanes,
+            events,
         })
     }
 
     /// Tells the running turn to stop and settles what waits.
-    async fn stop(&self, tx: &mut Tx<'_>, session: i64) -> Result<(), StoreError> {
+    async fn stop(&self, tx: &mut Tx<'_>, session: i64) -> Result<Vec<EventRow>, StoreError> {
         let now = self.new.received_at;
         let waiting = sqlx::query(
             "UPDATE session SET stop_turn = coalesce(lease_turn, stop_turn), ready_seq = NULL, pending = 0, suspects = 0, hold_until = 0, not_before = 0,
@@ -446,15 +449,16 @@ impl Prepared {
         .bind(now)
         .fetch_all(&mut *tx.conn)
         .await?;
+        let mut events = Vec::with_capacity(waiting.len() + 1);
         for row in &waiting {
             tx.load.remove(get(row, 1)?);
             if let Some(turn) = get::<Option<&str>>(row, 2)? {
                 super::turn::end(tx, turn, "stopped", None, now).await?;
             }
             let id = InboxId::from(get::<String>(row, 0)?);
-            event::completed(tx, &self.new.session, &id, &[], Some("stopped"), now).await?;
+            events.push(event::completed(tx, &self.new.session, &id, &[], Some("stopped"), now).await?);
         }
-        Ok(())
+        Ok(events)
     }
 }
 
