@@ -5,10 +5,23 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 use self::exit::Exit;
-use crate::{config, lang::Lang};
+use crate::{config::Env, lang::Lang};
 
+mod channels;
+mod chat;
+mod client;
+mod config;
+mod dlq;
+mod doctor;
 pub mod exit;
+mod logs;
+mod prompt;
+mod reach;
+mod send;
 mod serve;
+mod sessions;
+mod show;
+mod trace;
 
 /// A self-hosted gateway between chat platforms and an agent. 聊天平台与智能体之间的自托管网关。
 #[derive(Debug, Parser)]
@@ -31,6 +44,26 @@ struct Arguments {
 enum Verb {
     /// Runs the gateway. 运行网关。
     Serve(serve::Serve),
+    /// Talks with the agent in the terminal. 在终端中对话。
+    Chat(chat::Chat),
+    /// Sends one message. 发送一条消息。
+    Send(send::Send),
+    /// Looks for what is wrong or still closed. 检查问题和未开启的功能。
+    Doctor(doctor::Doctor),
+    /// Checks or shows the configuration. 检查或显示配置。
+    Config(config::Config),
+    /// Lists the channels. 列出渠道。
+    Channels(channels::Channels),
+    /// Lists, shows, searches, resets, exports conversations. 查看、搜索、重置、导出会话。
+    Sessions(sessions::Sessions),
+    /// Shows what happened in one turn. 显示一次处理的全过程。
+    Trace(trace::Trace),
+    /// Messages that could not be processed. 无法处理的消息。
+    Dlq(dlq::Dlq),
+    /// Reads the gateway's log. 查看日志。
+    Logs(logs::Logs),
+    /// Shows the system prompt. 显示系统提示词。
+    Prompt(prompt::Prompt),
 }
 
 /// Runs what the command line asks for.
@@ -44,15 +77,26 @@ pub fn main() -> ExitCode {
             return exit.into();
         }
     };
-    let mut env = config::Env::of_process();
+    let mut env = Env::of_process();
     env.insecure_perms = arguments.insecure_perms;
     env.lang = match arguments.lang.as_deref() {
         Some("zh") => Some(Lang::Zh),
         Some("en") => Some(Lang::En),
         _ => env.lang,
     };
+    let config = arguments.config.as_deref();
     match arguments.verb {
-        Verb::Serve(serve) => serve.run(arguments.config.as_deref(), &env),
+        Verb::Serve(serve) => serve.run(config, &env),
+        Verb::Chat(chat) => chat.run(config, &env),
+        Verb::Send(send) => send.run(config, &env),
+        Verb::Doctor(doctor) => doctor.run(config, &env),
+        Verb::Config(verb) => verb.run(config, &env),
+        Verb::Channels(channels) => channels.run(config, &env),
+        Verb::Sessions(sessions) => sessions.run(config, &env),
+        Verb::Trace(trace) => trace.run(config, &env),
+        Verb::Dlq(dlq) => dlq.run(config, &env),
+        Verb::Logs(logs) => logs.run(config, &env),
+        Verb::Prompt(prompt) => prompt.run(config, &env),
     }
     .into()
 }

@@ -349,6 +349,102 @@ catalogue! {
     }
 }
 
+// The command line.
+catalogue! {
+    cli_no_data(file) {
+        en: "there is no data yet ({file}): start the gateway with `crawfish serve`",
+        zh: "还没有数据（{file}）：请先用 `crawfish serve` 启动网关",
+    }
+    cli_no_gateway() {
+        en: "no gateway runs here: start one with `crawfish serve`",
+        zh: "这里没有正在运行的网关：请用 `crawfish serve` 启动",
+    }
+    cli_starting() {
+        en: "a gateway is just starting or stopping here: try again in a moment",
+        zh: "网关正在启动或停止，请稍后再试",
+    }
+    cli_gateway_away(why) {
+        en: "the gateway does not answer: {why}",
+        zh: "网关没有响应：{why}",
+    }
+    cli_gateway_refused(why) {
+        en: "the gateway refused: {why}",
+        zh: "网关拒绝了请求：{why}",
+    }
+    cli_odd_answer(why) {
+        en: "the gateway's answer cannot be read; is it another version? {why}",
+        zh: "无法读取网关的回答，版本是否不同？{why}",
+    }
+    cli_not_found() {
+        en: "there is nothing of that name",
+        zh: "没有找到",
+    }
+    cli_nothing() {
+        en: "nothing",
+        zh: "没有内容",
+    }
+    cli_no_logs(dir) {
+        en: "no lines in {dir}",
+        zh: "{dir} 中没有日志",
+    }
+    cli_empty_message() {
+        en: "the message is empty",
+        zh: "消息为空",
+    }
+    cli_long_message(mib) {
+        en: "the message is longer than {mib} MiB",
+        zh: "消息超过 {mib} MiB",
+    }
+    chat_hello() {
+        en: "Write a message. /help lists commands, Ctrl-C stops an answer, /quit leaves.",
+        zh: "请输入消息。/帮助 列出命令，Ctrl-C 停止回答，/退出 离开。",
+    }
+    chat_stopping() {
+        en: "Stopping … (Ctrl-C again leaves)",
+        zh: "正在停止……（再按一次 Ctrl-C 离开）",
+    }
+    chat_broken(task) {
+        en: "the stream of events broke off; `crawfish trace {task}` shows what became of the message",
+        zh: "事件流中断；可用 `crawfish trace {task}` 查看结果",
+    }
+    chat_silent(reason) {
+        en: "(no answer: {reason})",
+        zh: "（没有回答：{reason}）",
+    }
+    dlq_retried(id) {
+        en: "{id} waits in its queue again",
+        zh: "{id} 已重新排队",
+    }
+    dlq_dropped(id) {
+        en: "{id} was dropped",
+        zh: "{id} 已丢弃",
+    }
+    doctor_running(url) {
+        en: "the gateway runs at {url}",
+        zh: "网关正在运行：{url}",
+    }
+    doctor_no_store(file) {
+        en: "no database yet ({file}): the first `crawfish serve` makes it",
+        zh: "还没有数据库（{file}）：首次运行 `crawfish serve` 时创建",
+    }
+    doctor_store_fine(file) {
+        en: "the database is sound ({file})",
+        zh: "数据库正常（{file}）",
+    }
+    doctor_model_answers(name) {
+        en: "the model `{name}` answers",
+        zh: "模型 `{name}` 可以回答",
+    }
+    doctor_model_silent(name, why) {
+        en: "the model `{name}` does not answer: {why}",
+        zh: "模型 `{name}` 没有回答：{why}",
+    }
+    doctor_no_answer(seconds) {
+        en: "nothing for {seconds} s",
+        zh: "{seconds} 秒内没有响应",
+    }
+}
+
 // Chat: what the bot itself says.
 catalogue! {
     turn_failed(why) {

@@ -47,6 +47,7 @@ pub mod cli;
 
 // How people and programs reach it by HTTP.
 pub mod http;
+pub mod inspect;
 
 // What the stations stand on.
 pub mod clock;

@@ -404,7 +404,7 @@ pub struct Load {
 }
 
 /// A message that could not be processed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeadLetter {
     /// Order.
     pub seq: i64,

@@ -36,6 +36,8 @@ pub enum Exit {
     Running = 75,
     /// The configuration is wrong.
     Config = 78,
+    /// A second signal.
+    Interrupted = 130,
 }
 
 impl From<Exit> for ExitCode {

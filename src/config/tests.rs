@@ -230,3 +230,30 @@ fn paths_are_beside_the_file_and_the_home_folder_is_known() {
     assert_eq!(loaded.path("~/skills"), Path::new("/home/me/skills"));
     assert_eq!(loaded.path("/abs"), Path::new("/abs"));
 }
+
+#[test]
+fn the_shipped_file_starts_as_it_is_and_with_every_example_on() {
+    let shipped = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE)).expect("read");
+    let folder = Folder::new();
+    let as_it_is = load(Some(&folder.file(&shipped)), &no_env()).expect("accepted");
+    assert!(as_it_is.warnings.is_empty(), "{:?}", as_it_is.warnings);
+    assert!(as_it_is.config.models.is_empty() && as_it_is.config.channels.is_empty());
+    // An example is a `#` with no blank behind it.
+    let on: String = shipped
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(example) if !example.is_empty() && !example.starts_with(' ') => format!("{example}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let env = Env::of([
+        ("DASHSCOPE_API_KEY", "sk-0123456789abcdef"),
+        ("BRIDGE_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        ("CURL_TOKEN", "0123456789abcdef0123456789abcdef"),
+    ]);
+    let all = load(Some(&folder.file(&on)), &env).expect("accepted");
+    assert_eq!((all.config.models.len(), all.config.channels.len(), all.config.agents.len()), (2, 2, 1));
+    let defaults = load(Some(&folder.file("")), &no_env()).expect("accepted");
+    let (said, default) = (format!("{:?}", as_it_is.config), format!("{:?}", defaults.config));
+    assert_eq!(said, default, "the file says what the defaults are");
+}

@@ -1,0 +1,291 @@
+//! `crawfish chat`: a conversation in the terminal, with tool steps and text as they come; over a pipe, the answer alone.
+
+use std::{
+    io::{IsTerminal as _, Read as _, Write as _},
+    path::Path,
+};
+
+use clap::Args;
+use serde_json::Value;
+use tokio::io::AsyncBufReadExt as _;
+
+use super::{client::Client, exit::Exit, reach, show};
+use crate::{
+    config::Env,
+    lang::{self, Lang},
+    terminal,
+};
+
+/// The most bytes of one message.
+const MAX_INPUT: u64 = 1 << 20;
+
+/// Talks with the agent. 与助手对话。
+#[derive(Debug, Args)]
+pub struct Chat {
+    /// The session: a name of your own, or a key like `agent:main:main`. 会话。
+    #[arg(long)]
+    session: Option<String>,
+    /// Events as JSON, one a line. 以 JSON 输出事件。
+    #[arg(long)]
+    json: bool,
+}
+
+/// What of a message's events is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// All of them, as they come, for a person.
+    Live,
+    /// The answer alone.
+    Answer,
+    /// The events as JSON.
+    Json,
+}
+
+/// Reads one message from standard input.
+///
+/// # Errors
+/// The exit code; why was said.
+pub fn read_input() -> Result<String, Exit> {
+    let mut bytes = Vec::new();
+    match std::io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut bytes) {
+        Ok(_) if bytes.len() as u64 <= MAX_INPUT => {
+            let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+            if text.trim().is_empty() {
+                eprintln!("{}", lang::cli_empty_message(Lang::current()));
+                return Err(Exit::Usage);
+            }
+            Ok(text)
+        }
+        Ok(_) => {
+            eprintln!("{}", lang::cli_long_message(Lang::current(), MAX_INPUT >> 20));
+            Err(Exit::Usage)
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            Err(Exit::Io)
+        }
+    }
+}
+
+impl Chat {
+    /// Runs until the input ends, or until a second Ctrl-C.
+    pub fn run(&self, config: Option<&Path>, env: &Env) -> Exit {
+        let loaded = match reach::load(config, env) {
+            Ok(loaded) => loaded,
+            Err(exit) => return exit,
+        };
+        let client = match reach::gateway(&loaded) {
+            Ok(client) => client,
+            Err(exit) => return exit,
+        };
+        if !std::io::stdin().is_terminal() {
+            let message = match read_input() {
+                Ok(message) => message,
+                Err(exit) => return exit,
+            };
+            return reach::block_on(self.say(&client, &message, if self.json { Shown::Json } else { Shown::Answer }));
+        }
+        reach::block_on(self.converse(&client))
+    }
+
+    async fn converse(&self, client: &Client) -> Exit {
+        eprintln!("{}", lang::chat_hello(Lang::current()));
+        let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
+        loop {
+            eprint!("> ");
+            let line = tokio::select! {
+                line = lines.next_line() => line,
+                _ = tokio::signal::ctrl_c() => {
+                    eprintln!();
+                    return Exit::Interrupted;
+                }
+            };
+            match line {
+                Ok(Some(line)) if line.trim().is_empty() => {}
+                Ok(Some(line)) if matches!(line.trim(), "/quit" | "/exit" | "/退出") => return Exit::Ok,
+                Ok(Some(line)) => {
+                    let shown = if self.json { Shown::Json } else { Shown::Live };
+                    let end = self.say(client, &line, shown).await;
+                    if end == Exit::Interrupted {
+                        return end;
+                    }
+                }
+                Ok(None) => return Exit::Ok,
+                Err(error) => {
+                    eprintln!("{error}");
+                    return Exit::Io;
+                }
+            }
+        }
+    }
+
+    /// Sends one message and shows its answer; Ctrl-C stops the turn, a second one leaves.
+    async fn say(&self, client: &Client, message: &str, shown: Shown) -> Exit {
+        let answer = match client.post(message, self.session.as_deref()).await {
+            Ok(answer) => answer,
+            Err(error) => return reach::say_client(error),
+        };
+        let task = answer["taskId"].as_str().unwrap_or_default().to_owned();
+        let mut following = std::pin::pin!(follow(client, &task, shown));
+        tokio::select! {
+            end = &mut following => return end,
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        eprintln!("\n{}", lang::chat_stopping(Lang::current()));
+        let stop = async {
+            if let Err(error) = client.post("/stop", self.session.as_deref()).await {
+                reach::say_client(error);
+            }
+            following.await
+        };
+        tokio::select! {
+            end = stop => end,
+            _ = tokio::signal::ctrl_c() => Exit::Interrupted,
+        }
+    }
+}
+
+/// Shows the events of one message until it is settled. A stream that breaks is taken up again where it broke.
+pub async fn follow(client: &Client, task: &str, shown: Shown) -> Exit {
+    let mut view = View { shown, written: String::new() };
+    let mut after: Option<String> = None;
+    for _ in 0..5 {
+        let mut events = match client.events(task, after.as_deref()).await {
+            Ok(events) => events,
+            Err(error) => return reach::say_client(error),
+        };
+        while let Some(event) = events.next().await {
+            if let Some(end) = view.event(&event) {
+                return end;
+            }
+        }
+        after = events.last_id().map(str::to_owned);
+    }
+    eprintln!("{}", lang::chat_broken(Lang::current(), task));
+    Exit::Unavailable
+}
+
+/// What is on the screen of one answer.
+struct View {
+    shown: Shown,
+    /// The answer's text so far.
+    written: String,
+}
+
+impl View {
+    /// Shows an event; the exit code when it was the last.
+    fn event(&mut self, event: &Value) -> Option<Exit> {
+        if self.shown == Shown::Json {
+            show::json_line(event);
+        }
+        let text = |key: &str| event[key].as_str().unwrap_or_default();
+        match text("type") {
+            "text_delta" if self.shown == Shown::Live => {
+                if event["replace"].as_bool() == Some(true) {
+                    self.replace(text("text"));
+                } else {
+                    self.write(text("text"));
+                }
+            }
+            "text_reset" if self.shown == Shown::Live => self.void(),
+            "tool_start" if self.shown == Shown::Live => {
+                self.void();
+                let args = terminal::escape_line(&flat(&event["args"])).into_owned();
+                eprintln!("  · {} {}", terminal::escape_line(text("tool")), terminal::cut(&args, 100));
+            }
+            "tool_end" if self.shown == Shown::Live => {
+                let mark = if event["ok"].as_bool() == Some(false) { "✗" } else { "✓" };
+                eprintln!("  {mark} {} ({} ms)", terminal::escape_line(text("tool")), event["ms"]);
+            }
+            "task_complete" => {
+                match self.shown {
+                    Shown::Live => {
+                        self.replace(text("result"));
+                        if self.written.is_empty() && !text("silent").is_empty() {
+                            eprint!("{}", lang::chat_silent(Lang::current(), terminal::escape_line(text("silent"))));
+                        }
+                        println!();
+                    }
+                    Shown::Answer => show::line(text("result")),
+                    Shown::Json => {}
+                }
+                return Some(Exit::Ok);
+            }
+            "task_failed" => {
+                if self.shown != Shown::Json {
+                    self.void();
+                    eprintln!("{}", terminal::escape(&lang::turn_failed(Lang::current(), text("error"))));
+                }
+                return Some(Exit::Failure);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn write(&mut self, text: &str) {
+        self.written.push_str(text);
+        let mut out = std::io::stdout();
+        let _ = write!(out, "{}", terminal::escape(text));
+        let _ = out.flush();
+    }
+
+    /// Goes on to `text`: what is shown already stays if it is its beginning.
+    fn replace(&mut self, text: &str) {
+        let shown = self.written.trim_end();
+        match text.strip_prefix(shown) {
+            Some(_) if text.len() <= self.written.len() => {}
+            Some(rest) => {
+                // Blanks at the end were shown already.
+                let rest = rest.strip_prefix(&self.written[shown.len()..]).unwrap_or(rest).to_owned();
+                self.write(&rest);
+            }
+            None => {
+                let text = text.to_owned();
+                self.void();
+                self.write(&text);
+            }
+        }
+    }
+
+    /// What was shown is no longer the answer.
+    fn void(&mut self) {
+        if !self.written.is_empty() {
+            println!();
+        }
+        self.written.clear();
+    }
+}
+
+fn flat(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_screen_follows_the_events_to_the_end() {
+        let mut view = View { shown: Shown::Live, written: String::new() };
+        for text in ["你", "好 "] {
+            assert_eq!(view.event(&json!({ "type": "text_delta", "text": text })), None);
+        }
+        assert_eq!(view.written, "你好 ");
+        view.event(&json!({ "type": "text_delta", "text": "你好 吗", "replace": true }));
+        assert_eq!(view.written, "你好 吗");
+        view.event(&json!({ "type": "text_reset" }));
+        assert_eq!(view.written, "");
+        view.event(&json!({ "type": "text_delta", "text": "one" }));
+        assert_eq!(view.event(&json!({ "type": "task_complete", "result": "two" })), Some(Exit::Ok));
+        assert_eq!(view.written, "two");
+        assert_eq!(view.event(&json!({ "type": "task_failed", "error": "x\u{1b}" })), Some(Exit::Failure));
+        assert_eq!(view.event(&json!(null)), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! `crawfish doctor`: what is wrong, and every closed door with the line that opens it.
+
+use std::{path::Path, time::Duration};
+
+use channel_api::Clock;
+use clap::Args;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{config::model_problem, exit::Exit, reach, reach::Reach, show};
+use crate::{
+    clock::SystemClock,
+    config::{
+        Env, Loaded,
+        doors::{DoorState, doors},
+    },
+    lang::{self, Lang},
+    model::{self, Message, ModelRequest},
+};
+
+/// Looks for what is wrong or still closed. 检查问题和未开启的功能。
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Ask no model. 不访问模型。
+    #[arg(long)]
+    offline: bool,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Doctor {
+    /// Exits 0 when nothing is wrong (closed doors are not wrong), 78 when the configuration is, 65 or 69 when the store or
+    /// a model is.
+    pub fn run(&self, config: Option<&Path>, env: &Env) -> Exit {
+        let loaded = match reach::load(config, env) {
+            Ok(loaded) => loaded,
+            Err(exit) => return exit,
+        };
+        reach::block_on(self.examine(&loaded))
+    }
+
+    async fn examine(&self, loaded: &Loaded) -> Exit {
+        let lang = Lang::current();
+        let mut exit = Exit::Ok;
+        let mut findings: Vec<(bool, String)> = Vec::new();
+        match &loaded.source {
+            Some(file) => findings.push((true, lang::config_fine(lang, file.display()))),
+            None => findings.push((true, lang::config_none(lang))),
+        }
+        findings.extend(loaded.warnings.iter().map(|warning| (false, warning.render(lang))));
+
+        match reach::running(loaded) {
+            Ok(Some(client)) => findings.push((true, lang::doctor_running(lang, client.url()))),
+            Ok(None) => {
+                let file = loaded.path(loaded.config.store.sqlite_path());
+                if !file.exists() {
+                    findings.push((true, lang::doctor_no_store(lang, file.display())));
+                } else {
+                    match Reach::open(loaded).await {
+                        Ok(reach) => {
+                            let checked = match &reach {
+                                Reach::Store { store, .. } => store.check().await,
+                                Reach::Gateway(_) => Ok(()),
+                            };
+                            reach.close().await;
+                            match checked {
+                                Ok(()) => findings.push((true, lang::doctor_store_fine(lang, file.display()))),
+                                Err(error) => {
+                                    findings.push((false, error.to_string()));
+                                    exit = Exit::Data;
+                                }
+                            }
+                        }
+                        Err(code) => exit = code,
+                    }
+                }
+            }
+            Err(code) => exit = code,
+        }
+
+        if let Some(problem) = model_problem(loaded) {
+            findings.push((false, problem));
+            exit = Exit::Config;
+        } else if !self.offline {
+            for (name, answer) in ask_models(loaded).await {
+                match answer {
+                    Ok(()) => findings.push((true, lang::doctor_model_answers(lang, name))),
+                    Err(why) => {
+                        findings.push((false, lang::doctor_model_silent(lang, name, why)));
+                        if exit == Exit::Ok {
+                            exit = Exit::Unavailable;
+                        }
+                    }
+                }
+            }
+        }
+
+        let doors = doors(&loaded.config, lang);
+        if self.json {
+            let findings: Vec<_> = findings.iter().map(|(ok, text)| json!({ "ok": ok, "text": text })).collect();
+            show::json(&json!({ "findings": findings, "doors": doors }));
+            return exit;
+        }
+        for (ok, text) in findings {
+            show::line(&format!("{} {text}", if ok { "✓" } else { "✗" }));
+        }
+        for door in doors {
+            let mark = if door.state == DoorState::Closed { "○" } else { "!" };
+            show::line(&format!("{mark} {}\n    {}", door.text, door.line));
+        }
+        exit
+    }
+}
+
+/// Asks each configured model one short question.
+async fn ask_models(loaded: &Loaded) -> Vec<(String, Result<(), String>)> {
+    let clock: std::sync::Arc<dyn Clock> = std::sync::Arc::new(SystemClock::new());
+    let Ok(models) = model::config::build_all(&loaded.config.models, &clock, &loaded.dir) else { return Vec::new() };
+    let request = ModelRequest {
+        system: "Answer with one word.".to_owned(),
+        messages: vec![Message::User { text: "ping".to_owned() }],
+        tools: Vec::new(),
+        max_tokens: Some(16),
+    };
+    let mut answers = Vec::new();
+    for (name, model) in models {
+        let cancel = CancellationToken::new();
+        let asked = tokio::time::timeout(Duration::from_secs(20), model.complete(&request, &(), &cancel)).await;
+        let answer = match asked {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(lang::doctor_no_answer(Lang::current(), 20)),
+        };
+        answers.push((name, answer));
+    }
+    answers
+}

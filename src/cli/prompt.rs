@@ -1,0 +1,99 @@
+//! `crawfish prompt show`: the system prompt as a model gets it, with the size of each section.
+
+use std::{path::Path, sync::Arc};
+
+use channel_api::Clock;
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::{exit::Exit, reach, show};
+use crate::{
+    agent::briefing::{Briefing, Need},
+    app,
+    clock::SystemClock,
+    config::Env,
+    lang::Lang,
+    policy::{self, Role, Verdict},
+    tools,
+};
+
+/// Looks at the system prompt. 查看系统提示词。
+#[derive(Debug, Args)]
+pub struct Prompt {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Prints it with the size of each section. 显示提示词及各部分大小。
+    Show {
+        /// For a sender of this role: owner, trusted, member, stranger.
+        #[arg(long, default_value = "owner")]
+        role: String,
+        /// As it is on this channel.
+        #[arg(long, default_value = "web:main")]
+        channel: String,
+        /// The sizes alone. 只显示大小。
+        #[arg(long)]
+        sizes: bool,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl Prompt {
+    /// Runs it; needs no gateway and changes nothing.
+    pub fn run(&self, config: Option<&Path>, env: &Env) -> Exit {
+        let loaded = match reach::load(config, env) {
+            Ok(loaded) => loaded,
+            Err(exit) => return exit,
+        };
+        let What::Show { role, channel, sizes, json } = &self.what;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let shelf = match app::open_shelf(&loaded, &clock) {
+            Ok(shelf) => shelf,
+            Err(error) => {
+                eprintln!("{error}");
+                return Exit::from(&error);
+            }
+        };
+        let role = Role::parse(role);
+        let workspace = loaded.path(&loaded.config.agent.workspace);
+        let briefing = Briefing::new("main", workspace, shelf, clock, loaded.env.home());
+        let specs: Vec<_> = tools::builtin()
+            .iter()
+            .filter(|tool| policy::may_call(role, tool.effect()) == Verdict::Allow)
+            .map(|tool| tool.spec())
+            .collect();
+        let need = Need {
+            role,
+            memory: role == Role::Owner,
+            silent: true,
+            channel,
+            model: loaded.config.agent.model.as_deref().unwrap_or("main"),
+            lang: loaded.config.agent.lang.unwrap_or_else(Lang::current),
+        };
+        let prompt = briefing.show(&need, &specs);
+        let total: usize = prompt.text().len();
+        if *json {
+            let sections: Vec<_> = prompt
+                .sections
+                .iter()
+                .map(|section| json!({ "name": section.name, "bytes": section.text.len(), "text": section.text }))
+                .collect();
+            show::json(&json!({ "bytes": total, "sections": sections }));
+            return Exit::Ok;
+        }
+        if !sizes {
+            show::line(&prompt.text());
+            show::line("");
+        }
+        let mut rows: Vec<Vec<String>> =
+            prompt.sizes().map(|(name, bytes)| vec![bytes.to_string(), name.to_owned()]).collect();
+        rows.push(vec![total.to_string(), "=".to_owned()]);
+        show::table(&["BYTES", "SECTION"], &rows);
+        Exit::Ok
+    }
+}

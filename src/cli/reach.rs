@@ -1,0 +1,188 @@
+//! How a command reaches the rows: through the gateway that runs, or else through the store, whose lock it then holds.
+
+use std::{path::Path, sync::Arc};
+
+use channel_api::Clock as _;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    client::{Client, ClientError},
+    exit::Exit,
+};
+use crate::{
+    app,
+    clock::SystemClock,
+    config::{Env, Loaded, Parsed},
+    data_dir::{self, DataDir, DataDirError},
+    inspect::{self, Query},
+    lang::{self, Lang},
+    store::{Store, StoreError},
+};
+
+/// Reads the configuration for a command, sets the language, and says what is wrong with it.
+///
+/// # Errors
+/// The exit code; everything was said.
+pub fn load(config: Option<&Path>, env: &Env) -> Result<Loaded, Exit> {
+    let loaded = Parsed::read(config, env).and_then(|parsed| {
+        parsed.lang().set_current();
+        parsed.check()
+    });
+    loaded.map_err(|errors| {
+        errors.lang.set_current();
+        eprintln!("{}", errors.render(errors.lang));
+        match errors.exit {
+            66 => Exit::NoInput,
+            74 => Exit::Io,
+            _ => Exit::Config,
+        }
+    })
+}
+
+/// Runs a command's asynchronous part on this thread.
+pub fn block_on(work: impl Future<Output = Exit>) -> Exit {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => {
+            eprintln!("{error}");
+            Exit::Os
+        }
+    }
+}
+
+/// The rows, by one of the two ways.
+pub enum Reach {
+    /// A gateway runs.
+    Gateway(Client),
+    /// None does; the lock is ours as long as this lives.
+    Store {
+        /// The store.
+        store: Arc<dyn Store>,
+        /// The lock.
+        _lock: DataDir,
+    },
+}
+
+impl Reach {
+    /// Finds the way.
+    ///
+    /// # Errors
+    /// The exit code; why was said.
+    pub async fn open(loaded: &Loaded) -> Result<Self, Exit> {
+        if let Some(client) = running(loaded)? {
+            return Ok(Self::Gateway(client));
+        }
+        let file = loaded.path(loaded.config.store.sqlite_path());
+        if !file.exists() {
+            eprintln!("{}", lang::cli_no_data(Lang::current(), file.display()));
+            return Err(Exit::NoInput);
+        }
+        let lock = DataDir::take(&loaded.data_dir()).map_err(|error| say(error.into()))?;
+        let store = app::open_store(loaded).await.map_err(say)?;
+        Ok(Self::Store { store, _lock: lock })
+    }
+
+    /// Asks, and reads the field of the answer that the question is about.
+    ///
+    /// # Errors
+    /// The exit code; why was said.
+    pub async fn ask<T: DeserializeOwned>(&self, query: &Query, field: &str) -> Result<T, Exit> {
+        let mut value = self.value(query).await?;
+        serde_json::from_value(value[field].take()).map_err(|error| {
+            eprintln!("{}", lang::cli_odd_answer(Lang::current(), error));
+            Exit::Unavailable
+        })
+    }
+
+    /// The whole answer.
+    ///
+    /// # Errors
+    /// The exit code; why was said.
+    pub async fn value(&self, query: &Query) -> Result<Value, Exit> {
+        match self {
+            Self::Gateway(client) => client.ask(&query.request()).await.map_err(say_client),
+            Self::Store { store, .. } => {
+                inspect::answer(store.as_ref(), query, SystemClock::new().now_ms()).await.map_err(|error| match error {
+                    StoreError::NotFound => not_found(),
+                    other => {
+                        eprintln!("{other}");
+                        match other {
+                            StoreError::Corrupt(_) => Exit::Data,
+                            _ => Exit::Unavailable,
+                        }
+                    }
+                })
+            }
+        }
+    }
+
+    /// Closes the store after what was queued is written.
+    pub async fn close(self) {
+        if let Self::Store { store, .. } = self {
+            store.close().await;
+        }
+    }
+}
+
+/// The gateway that runs on this data folder.
+///
+/// # Errors
+/// The exit code when one runs that cannot be asked.
+pub fn running(loaded: &Loaded) -> Result<Option<Client>, Exit> {
+    let dir = loaded.data_dir();
+    if !dir.join("lock").exists() {
+        return Ok(None);
+    }
+    match DataDir::take(&dir) {
+        Ok(_free) => Ok(None),
+        Err(DataDirError::Held { by, .. }) => {
+            let url = by.map(|by| by.url).filter(|url| !url.is_empty());
+            let Some(url) = url else {
+                eprintln!("{}", lang::cli_starting(Lang::current()));
+                return Err(Exit::Running);
+            };
+            let token = data_dir::read_token(&dir).map_err(|error| {
+                eprintln!("{}: {error}", dir.join(data_dir::TOKEN).display());
+                Exit::Io
+            })?;
+            Client::new(&url, token).map(Some).map_err(say_client)
+        }
+        Err(error) => Err(say(error.into())),
+    }
+}
+
+/// The gateway that runs; without one, says how to start it.
+///
+/// # Errors
+/// 69 when none runs.
+pub fn gateway(loaded: &Loaded) -> Result<Client, Exit> {
+    running(loaded)?.ok_or_else(|| {
+        eprintln!("{}", lang::cli_no_gateway(Lang::current()));
+        Exit::Unavailable
+    })
+}
+
+fn say(error: app::StartError) -> Exit {
+    eprintln!("{error}");
+    Exit::from(&error)
+}
+
+/// Says that there is no such row.
+pub fn not_found() -> Exit {
+    eprintln!("{}", lang::cli_not_found(Lang::current()));
+    Exit::NoInput
+}
+
+/// Says why a gateway did not answer.
+pub fn say_client(error: ClientError) -> Exit {
+    let lang = Lang::current();
+    match error {
+        ClientError::Away(why) => eprintln!("{}", lang::cli_gateway_away(lang, why)),
+        ClientError::NotFound => return not_found(),
+        ClientError::Refused(why) => {
+            eprintln!("{}", crate::terminal::escape(&lang::cli_gateway_refused(lang, why)));
+        }
+    }
+    Exit::Unavailable
+}

@@ -1,0 +1,201 @@
+//! What people ask of the store: one list of questions, answered as JSON, the same for `GET /api/…` and for the command
+//! line when no gateway runs.
+//!
+//! The HTTP side turns a request into a [`Query`] and returns what [`answer`] gives; the command line asks the store or, by
+//! [`Query::request`], a running gateway. Nothing else produces this JSON.
+
+use channel_api::{InboxId, TurnId};
+use serde_json::{Value, json};
+
+use crate::{
+    session::SessionKey,
+    store::{DeadResolution, Store, StoreError, TurnsOf},
+};
+
+/// The most rows of one answer.
+pub const MAX_ROWS: u32 = 500;
+
+/// A question, or one of the three things a person may do to rows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Query {
+    /// `GET /api/sessions?after=&limit=` → `{"sessions": [SessionRow], "next"}`, last active first.
+    Sessions {
+        /// The last row of the previous page; written `<updated_at>,<key>`.
+        after: Option<(i64, SessionKey)>,
+        /// At most this many.
+        limit: u32,
+    },
+    /// `GET /api/sessions/{key}` → `{"session": SessionRow}`.
+    Session(SessionKey),
+    /// `GET /api/sessions/{key}/messages?after=&limit=` → `{"messages": [MessageRow], "next"}`, oldest first.
+    Messages {
+        /// Whose.
+        key: SessionKey,
+        /// After this sequence number.
+        after: i64,
+        /// At most this many.
+        limit: u32,
+    },
+    /// `POST /api/sessions/{key}/reset` → `{}`: a new generation, as `/new` does.
+    Reset(SessionKey),
+    /// `GET /api/search?q=&limit=` → `{"messages": [MessageRow]}`, newest first.
+    Search {
+        /// What to look for.
+        text: String,
+        /// At most this many.
+        limit: u32,
+    },
+    /// `GET /api/turns/{id}` → `{"trace": TurnTrace}`.
+    Turn(TurnId),
+    /// `GET /api/turns?task=&session=&limit=` → `{"turns": [TurnRow]}`, newest first.
+    Turns {
+        /// Of this message.
+        task: Option<InboxId>,
+        /// Of this session.
+        session: Option<SessionKey>,
+        /// At most this many.
+        limit: u32,
+    },
+    /// `GET /api/dlq?after=&limit=` → `{"dead_letters": [DeadLetter], "next"}`, newest first.
+    DeadLetters {
+        /// After this row.
+        after: Option<i64>,
+        /// At most this many.
+        limit: u32,
+    },
+    /// `POST /api/dlq/{id}/retry` or `…/drop` → `{}`.
+    Resolve {
+        /// Which.
+        id: InboxId,
+        /// How.
+        how: DeadResolution,
+    },
+}
+
+/// A question as a request to a running gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// `POST` instead of `GET`.
+    pub post: bool,
+    /// The path's segments, not yet encoded.
+    pub path: Vec<String>,
+    /// The query's pairs, not yet encoded.
+    pub query: Vec<(&'static str, String)>,
+}
+
+impl Query {
+    /// How to ask a running gateway.
+    pub fn request(&self) -> Request {
+        let of = |path: &[&str], query: Vec<(&'static str, String)>| Request {
+            post: false,
+            path: path.iter().map(|part| (*part).to_owned()).collect(),
+            query,
+        };
+        let number = |n: &u32| ("limit", n.to_string());
+        match self {
+            Self::Sessions { after, limit } => {
+                let mut query = vec![number(limit)];
+                query.extend(after.iter().map(|(at, key)| ("after", format!("{at},{key}"))));
+                of(&["api", "sessions"], query)
+            }
+            Self::Session(key) => of(&["api", "sessions", key.as_str()], vec![]),
+            Self::Messages { key, after, limit } => {
+                of(&["api", "sessions", key.as_str(), "messages"], vec![("after", after.to_string()), number(limit)])
+            }
+            Self::Reset(key) => Request { post: true, ..of(&["api", "sessions", key.as_str(), "reset"], vec![]) },
+            Self::Search { text, limit } => of(&["api", "search"], vec![("q", text.clone()), number(limit)]),
+            Self::Turn(id) => of(&["api", "turns", id.as_str()], vec![]),
+            Self::Turns { task, session, limit } => {
+                let mut query = vec![number(limit)];
+                query.extend(task.iter().map(|task| ("task", task.to_string())));
+                query.extend(session.iter().map(|session| ("session", session.to_string())));
+                of(&["api", "turns"], query)
+            }
+            Self::DeadLetters { after, limit } => {
+                let mut query = vec![number(limit)];
+                query.extend(after.map(|after| ("after", after.to_string())));
+                of(&["api", "dlq"], query)
+            }
+            Self::Resolve { id, how } => {
+                Request { post: true, ..of(&["api", "dlq", id.as_str(), resolution(*how)], vec![]) }
+            }
+        }
+    }
+}
+
+fn resolution(how: DeadResolution) -> &'static str {
+    match how {
+        DeadResolution::Retry => "retry",
+        DeadResolution::Drop => "drop",
+    }
+}
+
+/// Answers a question from the rows. `now` is epoch milliseconds. A listing that filled its page says in `next` what to
+/// ask `after`.
+///
+/// # Errors
+/// [`StoreError::NotFound`] when there is no such row; the others as the store gives them.
+pub async fn answer(store: &dyn Store, query: &Query, now: i64) -> Result<Value, StoreError> {
+    let most = |limit: &u32| (*limit).clamp(1, MAX_ROWS);
+    Ok(match query {
+        Query::Sessions { after, limit } => {
+            let rows = store.sessions(after.clone(), most(limit)).await?;
+            let next = last_of_full(&rows, *limit).map(|row| format!("{},{}", row.updated_at, row.key));
+            json!({ "sessions": rows, "next": next })
+        }
+        Query::Session(key) => json!({ "session": store.session(key).await?.ok_or(StoreError::NotFound)? }),
+        Query::Messages { key, after, limit } => {
+            store.session(key).await?.ok_or(StoreError::NotFound)?;
+            let rows = store.messages(key, *after, most(limit)).await?;
+            let next = last_of_full(&rows, *limit).map(|row| row.seq);
+            json!({ "messages": rows, "next": next })
+        }
+        Query::Reset(key) => {
+            store.reset(key, now).await?;
+            json!({})
+        }
+        Query::Search { text, limit } => json!({ "messages": store.search(text, most(limit)).await? }),
+        Query::Turn(id) => json!({ "trace": store.trace(id).await?.ok_or(StoreError::NotFound)? }),
+        Query::Turns { task, session, limit } => {
+            let of = match (task, session) {
+                (Some(task), _) => TurnsOf::Entry(task.clone()),
+                (None, Some(session)) => TurnsOf::Session(session.clone()),
+                (None, None) => TurnsOf::All,
+            };
+            json!({ "turns": store.turns(of, most(limit)).await? })
+        }
+        Query::DeadLetters { after, limit } => {
+            let rows = store.dead_letters(*after, most(limit)).await?;
+            let next = last_of_full(&rows, *limit).map(|row| row.seq);
+            json!({ "dead_letters": rows, "next": next })
+        }
+        Query::Resolve { id, how } => {
+            store.resolve_dead(id, *how, now).await?;
+            json!({})
+        }
+    })
+}
+
+fn last_of_full<T>(rows: &[T], limit: u32) -> Option<&T> {
+    rows.last().filter(|_| rows.len() >= limit.clamp(1, MAX_ROWS) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_have_the_routes_the_dashboard_knows() {
+        let key = SessionKey::from("agent:main:webhook:b:direct:a%3Ab".to_owned());
+        let path = |query: Query| query.request().path.join("/");
+        assert_eq!(
+            path(Query::Messages { key: key.clone(), after: 3, limit: 9 }),
+            "api/sessions/agent:main:webhook:b:direct:a%3Ab/messages"
+        );
+        let resolve = Query::Resolve { id: "in_1".into(), how: DeadResolution::Drop };
+        assert_eq!((resolve.request().post, path(resolve)), (true, "api/dlq/in_1/drop".to_owned()));
+        let sessions = Query::Sessions { after: Some((5, key)), limit: 2 }.request();
+        let after = "5,agent:main:webhook:b:direct:a%3Ab".to_owned();
+        assert_eq!(sessions.query, [("limit", "2".to_owned()), ("after", after)]);
+    }
+}
