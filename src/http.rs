@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::{auth::Auth, config::ServerConfig, error::Refusal};
 use crate::{
-    agent::Agents, channels::Channels, config::doors::Door, journal::Journal, store::Store, supervisor::Health,
-    upkeep::Ready,
+    agent::Agents, channels::Channels, config::doors::Door, inbox::WakeUp, journal::Journal, store::Store,
+    supervisor::Health, upkeep::Ready,
 };
 
 pub mod config;
@@ -49,6 +49,8 @@ pub struct Http {
     pub channels: Channels,
     /// What the adapters are given.
     pub contexts: HashMap<ChannelId, ChannelContext>,
+    /// Wakes workers when a dead letter is put back.
+    pub work: WakeUp,
     /// For events and listings.
     pub store: Arc<dyn Store>,
     /// Live events.

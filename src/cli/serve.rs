@@ -39,6 +39,14 @@ impl Serve {
             tracing::warn!(%error, dir = %dir.display(), "no log file: logging to stderr alone");
             LogGuard::default()
         });
+        // A panic ends its task, not the gateway; its place and message go where everything else goes, cleaned like it.
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic.location().map(ToString::to_string).unwrap_or_default();
+            let payload = panic.payload();
+            let what = payload.downcast_ref::<&str>().copied();
+            let what = what.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)");
+            tracing::error!(place, what, "a task panicked: this is a fault of crawfish");
+        }));
         for warning in &loaded.warnings {
             tracing::warn!("{}", warning.render(lang));
         }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{FromRequestParts, Path, Query, State},
+    extract::{FromRequestParts, Path, State},
     http::{StatusCode, request::Parts},
     response::Response,
 };
@@ -18,15 +18,15 @@ use tracing::warn;
 use super::{Server, error::Refusal, json_answer, web};
 use crate::{
     agent::briefing::Need,
+    inspect::{self, Query},
     lang::Lang,
     policy::{Role, Verdict, may_call},
     session::SessionKey,
-    store::{DeadResolution, StoreError, TurnsOf},
+    store::{DeadResolution, StoreError},
 };
 
-/// Rows of a page unless `limit` says otherwise, and the most.
+/// Rows of a page unless `limit` says otherwise.
 const PAGE: u32 = 50;
-const MOST: u32 = 500;
 /// The most bytes of what was said last.
 const LAST_BYTES: u64 = 1 << 20;
 
@@ -39,7 +39,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         let refused =
             |error| Refusal::new(StatusCode::BAD_REQUEST, "bad_query", format!("the query is wrong: {error}"));
-        Query::try_from_uri(&parts.uri).map(|Query(asked)| Self(asked)).map_err(refused)
+        axum::extract::Query::try_from_uri(&parts.uri).map(|axum::extract::Query(asked)| Self(asked)).map_err(refused)
     }
 }
 
@@ -69,7 +69,7 @@ pub struct Listing {
 
 impl Listing {
     fn limit(&self) -> u32 {
-        self.limit.unwrap_or(PAGE).clamp(1, MOST)
+        self.limit.unwrap_or(PAGE)
     }
 
     /// `after` as a row's number.
@@ -82,6 +82,13 @@ impl Listing {
 type Answer = Result<Response, Refusal>;
 type Gateway = State<Arc<Server>>;
 
+/// A question that the command line asks as well, answered from the rows.
+async fn asked(server: &Server, query: Query) -> Answer {
+    let http = &server.http;
+    let listing = inspect::answer(http.store.as_ref(), &query, http.clock.now_ms()).await.map_err(refused)?;
+    Ok(shown(listing))
+}
+
 /// `GET /api/sessions`, last active first.
 pub async fn sessions(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answer {
     let after = match &ask.after {
@@ -91,87 +98,68 @@ pub async fn sessions(State(server): Gateway, Asked(ask): Asked<Listing>) -> Ans
         }
         None => None,
     };
-    let rows = server.http.store.sessions(after, ask.limit()).await.map_err(refused)?;
-    let next = rows.last().filter(|_| rows.len() == ask.limit() as usize);
-    let next = next.map(|row| format!("{},{}", row.updated_at, row.key));
-    Ok(shown(json!({ "sessions": rows, "next": next })))
+    asked(&server, Query::Sessions { after, limit: ask.limit() }).await
 }
 
 /// `GET /api/sessions/{key}`.
 pub async fn session(State(server): Gateway, Named(key): Named) -> Answer {
-    let row = server.http.store.session(&SessionKey::from(key)).await.map_err(refused)?;
-    Ok(shown(json!({ "session": row.ok_or_else(Refusal::not_found)? })))
+    asked(&server, Query::Session(SessionKey::from(key))).await
 }
 
 /// `GET /api/sessions/{key}/messages`, oldest first, all that was ever said; with `?last=50` the last of what the model
 /// still sees.
 pub async fn messages(State(server): Gateway, Named(key): Named, Asked(ask): Asked<Listing>) -> Answer {
     let (store, key) = (&server.http.store, SessionKey::from(key));
-    let row = store.session(&key).await.map_err(refused)?.ok_or_else(Refusal::not_found)?;
     if let Some(last) = ask.last {
-        let last = last.clamp(1, MOST);
+        let row = store.session(&key).await.map_err(refused)?.ok_or_else(Refusal::not_found)?;
+        let last = last.clamp(1, inspect::MAX_ROWS);
         let said = store.history(&key, row.generation, last, LAST_BYTES).await.map_err(refused)?;
         let rows: Vec<Value> = said.iter().map(|message| json!({ "message": message })).collect();
         return Ok(shown(json!({ "messages": rows, "next": null })));
     }
-    let rows = store.messages(&key, ask.after()?.unwrap_or(0), ask.limit()).await.map_err(refused)?;
-    let next = rows.last().filter(|_| rows.len() == ask.limit() as usize).map(|row| row.seq);
-    Ok(shown(json!({ "messages": rows, "next": next })))
+    let after = ask.after()?.unwrap_or(0);
+    asked(&server, Query::Messages { key, after, limit: ask.limit() }).await
 }
 
 /// `POST /api/sessions/{key}/reset`: the next message begins anew, as after `/new`.
 pub async fn reset(State(server): Gateway, Named(key): Named) -> Answer {
-    server.http.store.reset(&SessionKey::from(key), server.http.clock.now_ms()).await.map_err(refused)?;
-    Ok(shown(json!({})))
+    asked(&server, Query::Reset(SessionKey::from(key))).await
 }
 
 /// `GET /api/search?q=`: messages that contain the words, newest first.
 pub async fn search(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answer {
     let words = ask.q.as_deref().map(str::trim).filter(|words| !words.is_empty() && words.len() <= 1000);
-    let words = words.ok_or_else(|| Refusal::invalid("`q` is empty or too long"))?;
-    let rows = server.http.store.search(words, ask.limit()).await.map_err(refused)?;
-    Ok(shown(json!({ "messages": rows })))
+    let text = words.ok_or_else(|| Refusal::invalid("`q` is empty or too long"))?.to_owned();
+    asked(&server, Query::Search { text, limit: ask.limit() }).await
 }
 
 /// `GET /api/turns?task=` or `?session=`, newest first.
 pub async fn turns(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answer {
     let limit = ask.limit();
-    let of = match (ask.task, ask.session) {
-        (Some(task), _) => TurnsOf::Entry(InboxId::from(task)),
-        (None, Some(session)) => TurnsOf::Session(SessionKey::from(session)),
-        (None, None) => TurnsOf::All,
-    };
-    let rows = server.http.store.turns(of, limit).await.map_err(refused)?;
-    Ok(shown(json!({ "turns": rows })))
+    let (task, session) = (ask.task.map(InboxId::from), ask.session.map(SessionKey::from));
+    asked(&server, Query::Turns { task, session, limit }).await
 }
 
 /// `GET /api/turns/{id}`: the turn with its messages, steps and parts.
 pub async fn turn(State(server): Gateway, Named(id): Named) -> Answer {
-    let trace = server.http.store.trace(&TurnId::from(id)).await.map_err(refused)?;
-    Ok(shown(json!({ "trace": trace.ok_or_else(Refusal::not_found)? })))
+    asked(&server, Query::Turn(TurnId::from(id))).await
 }
 
 /// `GET /api/dlq`: messages that could not be processed, newest first.
 pub async fn dead_letters(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answer {
-    let rows = server.http.store.dead_letters(ask.after()?, ask.limit()).await.map_err(refused)?;
-    let next = rows.last().filter(|_| rows.len() == ask.limit() as usize).map(|row| row.seq);
-    Ok(shown(json!({ "dead_letters": rows, "next": next })))
+    asked(&server, Query::DeadLetters { after: ask.after()?, limit: ask.limit() }).await
 }
 
 /// `POST /api/dlq/{id}/retry`: it waits in its session again.
 pub async fn retry(State(server): Gateway, Named(id): Named) -> Answer {
-    resolve(&server, id, DeadResolution::Retry).await
+    let answer = asked(&server, Query::Resolve { id: InboxId::from(id), how: DeadResolution::Retry }).await;
+    server.http.work.wake();
+    answer
 }
 
 /// `POST /api/dlq/{id}/drop`: it is let go.
 pub async fn let_go(State(server): Gateway, Named(id): Named) -> Answer {
-    resolve(&server, id, DeadResolution::Drop).await
-}
-
-async fn resolve(server: &Server, id: String, how: DeadResolution) -> Answer {
-    let http = &server.http;
-    http.store.resolve_dead(&InboxId::from(id), how, http.clock.now_ms()).await.map_err(refused)?;
-    Ok(shown(json!({})))
+    asked(&server, Query::Resolve { id: InboxId::from(id), how: DeadResolution::Drop }).await
 }
 
 /// `GET /api/prompt?agent=`: what the model reads first in the owner's web chat, and the size of each section.

@@ -93,6 +93,7 @@ async fn start_on(
         intake,
         channels,
         contexts: HashMap::from([(echo.id.clone(), context)]),
+        work: crate::inbox::WakeUp::default(),
         store,
         journal: journal.clone(),
         health: Health::default(),
