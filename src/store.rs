@@ -88,6 +88,10 @@ pub trait InboxStore: Send + Sync + 'static {
     /// Attempts are counted here, before any work.
     async fn claim(&self, ask: &ClaimAsk) -> Result<Vec<Claim>, StoreError>;
 
+    /// The earliest time at which a suspect of either kind is due; `None` when there is none. A start makes them; afterwards
+    /// they only become fewer.
+    async fn next_suspect(&self) -> Result<Option<i64>, StoreError>;
+
     /// The earliest time at which a session that is not claimable now becomes so (debounce, back-off, parking).
     async fn next_due(&self, now: i64) -> Result<Option<i64>, StoreError>;
 
@@ -244,13 +248,17 @@ pub struct ClaimAsk {
     pub kind: ClaimKind,
 }
 
-/// Which sessions a claim takes.
+/// Which sessions a claim takes. What ran when a process died is suspect until a step of it is recorded as finished, or
+/// the turn ends or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimKind {
     /// Those without suspects.
     Ordinary,
-    /// One whose next turn is suspect. The caller runs nothing beside it; a crash while it runs counts against it.
+    /// One whose next turn is suspect. A crash counts against the newest of these claims, until the next one is asked for.
     Suspect,
+    /// One whose next turn has had a crash counted against it. The caller asks for it only when it has shown that it lives
+    /// without it: a process that is killed again and again from outside must not bury the innocent.
+    Feared,
 }
 
 /// The right to write the outcome of one turn. Every completion is fenced by it.

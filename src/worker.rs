@@ -34,6 +34,12 @@ use crate::{
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 /// How long a suspect runs alone when it neither ends nor finishes a step.
 const ALONE: Duration = Duration::from_secs(10);
+/// How long the process must have lived before a suspect with a crash against it is tried again: what kills from outside
+/// every moment must not bury the innocent.
+const PROOF: Duration = Duration::from_secs(5);
+/// How long nothing new is begun so that what runs may end before such a try, and the pause when it did not.
+const PATIENCE: Duration = Duration::from_secs(10);
+const TRY_AGAIN: Duration = Duration::from_secs(60);
 /// The pauses after the first, second, … retryable failure of one turn.
 const FAILURE_PAUSES_MS: [i64; 4] = [1_000, 5_000, 20_000, 60_000];
 
@@ -74,30 +80,60 @@ struct Alone {
     since: Duration,
 }
 
+/// Whose turns are claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Suspects that nothing speaks against yet, one after another, each when the one before it has shown itself harmless.
+    Suspects,
+    /// In the same way those that a crash was counted against.
+    Feared,
+    /// All others, side by side.
+    Ordinary,
+}
+
 impl Worker {
     /// Claims and runs turns until `stopping` is cancelled, then waits for those that run. `drained` stops them at their
-    /// next step boundary. `suspects`: the start found entries that ran when the last process died.
-    pub async fn run(self: Arc<Self>, mut suspects: bool, stopping: CancellationToken, drained: CancellationToken) {
+    /// next step boundary.
+    pub async fn run(self: Arc<Self>, stopping: CancellationToken, drained: CancellationToken) {
         let mut tasks: JoinSet<()> = JoinSet::new();
         let mut alone: Option<Alone> = None;
         let mut due = Duration::ZERO;
+        let mut phase = Phase::Suspects;
+        let mut suspects_left = true;
+        let proved = self.clock.monotonic() + PROOF;
+        let mut next_try = proved;
         while !stopping.is_cancelled() {
             let now = self.clock.monotonic();
             if alone.as_ref().is_some_and(|alone| *alone.cleared.borrow() || now >= alone.since + ALONE) {
                 alone = None;
             }
-            let kind = match () {
-                () if alone.is_some() => None,
-                () if suspects && tasks.is_empty() => Some((ClaimKind::Suspect, 1)),
-                () if suspects => None,
-                () => Some((ClaimKind::Ordinary, self.turns.saturating_sub(tasks.len()))),
+            if phase == Phase::Ordinary && suspects_left && now >= next_try {
+                if tasks.is_empty() {
+                    phase = Phase::Suspects;
+                } else if now >= next_try + PATIENCE {
+                    next_try = now + TRY_AGAIN;
+                }
+            }
+            let kind = match phase {
+                _ if alone.is_some() => None,
+                Phase::Suspects => Some((ClaimKind::Suspect, 1)),
+                Phase::Feared => Some((ClaimKind::Feared, 1)),
+                Phase::Ordinary if suspects_left && now >= next_try => None,
+                Phase::Ordinary => Some((ClaimKind::Ordinary, self.turns.saturating_sub(tasks.len()))),
             };
             let claims = match kind {
                 Some((kind, max)) if max > 0 => self.claim(kind, max as u32).await,
                 _ => Vec::new(),
             };
-            if matches!(kind, Some((ClaimKind::Suspect, _))) && claims.is_empty() {
-                suspects = false;
+            if kind.is_some_and(|(kind, _)| kind != ClaimKind::Ordinary) && claims.is_empty() {
+                if phase == Phase::Suspects && now >= proved {
+                    phase = Phase::Feared;
+                    continue;
+                }
+                let wait = self.next_suspect().await;
+                suspects_left = wait.is_some();
+                next_try = proved.max(now + wait.unwrap_or_default());
+                phase = Phase::Ordinary;
                 continue;
             }
             let idle = claims.is_empty() && kind.is_some_and(|(_, max)| max > 0);
@@ -155,6 +191,17 @@ impl Worker {
             Err(error) => {
                 warn!(%error, "the queue could not be claimed from");
                 Vec::new()
+            }
+        }
+    }
+
+    /// How long until a suspect is due, at least a moment; `None` when there is none.
+    async fn next_suspect(&self) -> Option<Duration> {
+        match self.inbox.next_suspect().await {
+            Ok(due) => Some(Duration::from_millis((due? - self.clock.now_ms()).max(100) as u64)),
+            Err(error) => {
+                warn!(%error, "the queue could not be read");
+                Some(LOOK_AROUND)
             }
         }
     }

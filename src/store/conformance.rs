@@ -74,6 +74,8 @@ suite!(
         retryable_errors_bury_after_five,
         drains_count_as_nothing,
         suspects_run_alone_and_are_buried_after_three_crashes,
+        a_crash_counts_against_the_newest_suspect_alone,
+        a_suspect_that_fails_is_suspect_no_more,
         a_finished_step_clears_suspicion,
         a_group_of_suspects_is_split,
         a_group_with_an_effect_stays_together,
@@ -209,7 +211,10 @@ async fn nothing_due(store: &dyn Store, now: i64) {
 }
 
 async fn suspect(store: &dyn Store, who: &str) -> Option<Claim> {
-    claim_as(store, who, ClaimKind::Suspect, 2_000, 1).await.pop()
+    match claim_as(store, who, ClaimKind::Suspect, 2_000, 1).await.pop() {
+        Some(claim) => Some(claim),
+        None => claim_as(store, who, ClaimKind::Feared, 2_000, 1).await.pop(),
+    }
 }
 
 pub fn ids(claim: &Claim) -> Vec<&str> {
@@ -756,6 +761,47 @@ async fn suspects_run_alone_and_are_buried_after_three_crashes(store: &dyn Store
     assert_eq!(events.last().map(|event| event.kind.as_str()), Some("task_failed"));
     let rest = claim_as(store, "bt_5", ClaimKind::Ordinary, 2_000, 9).await;
     assert_eq!(rest.iter().map(ids).collect::<Vec<_>>(), [["2"]]);
+}
+
+async fn a_crash_counts_against_the_newest_suspect_alone(store: &dyn Store) {
+    let entries = ["1", "2", "3"].map(|id| new_entry(id, id, "a"));
+    accept_all(store, entries.into()).await;
+    assert_eq!(claim_as(store, "bt_1", ClaimKind::Ordinary, 2_000, 9).await.len(), 3);
+    assert_eq!(store.next_suspect().await.expect("answers"), None);
+    recover(store, "bt_2").await;
+    assert!(store.next_suspect().await.expect("answers").is_some());
+    let next = async |who: &str, kind| {
+        let claim = claim_as(store, who, kind, 2_000, 9).await.pop();
+        claim.map(|claim| ids(&claim)[0].to_owned())
+    };
+    // Two were begun; the crash counts against the second, which is feared from now on.
+    assert_eq!(next("bt_2", ClaimKind::Suspect).await.as_deref(), Some("1"));
+    assert_eq!(next("bt_2", ClaimKind::Suspect).await.as_deref(), Some("2"));
+    recover(store, "bt_3").await;
+    assert_eq!(next("bt_3", ClaimKind::Suspect).await.as_deref(), Some("3"));
+    assert_eq!(next("bt_3", ClaimKind::Suspect).await.as_deref(), Some("1"));
+    // None is left, so none runs alone any more: a crash counts against nobody.
+    assert_eq!(next("bt_3", ClaimKind::Suspect).await, None);
+    recover(store, "bt_4").await;
+    assert!(next("bt_4", ClaimKind::Suspect).await.is_some() && next("bt_4", ClaimKind::Suspect).await.is_some());
+    assert_eq!(next("bt_4", ClaimKind::Suspect).await, None);
+    assert_eq!(next("bt_4", ClaimKind::Feared).await.as_deref(), Some("2"));
+    assert_eq!(next("bt_4", ClaimKind::Feared).await, None);
+    assert_eq!(store.dead_letters(None, 9).await.expect("reads").len(), 0);
+}
+
+async fn a_suspect_that_fails_is_suspect_no_more(store: &dyn Store) {
+    accept_all(store, vec![new_entry("1", "s", "a")]).await;
+    claim(store).await;
+    recover(store, "bt_2").await;
+    let alone = suspect(store, "bt_2").await.expect("due");
+    // A drain changes nothing, a failure shows that the process lives with it.
+    store.release(release_of(&alone, None)).await.expect("releases");
+    assert!(claim_as(store, "bt_2", ClaimKind::Ordinary, 9_000, 9).await.is_empty());
+    let alone = suspect(store, "bt_2").await.expect("due");
+    store.release(release_of(&alone, Some("away"))).await.expect("releases");
+    assert_eq!(store.next_suspect().await.expect("answers"), None);
+    assert_eq!(claim_as(store, "bt_2", ClaimKind::Ordinary, 99_000, 9).await.len(), 1);
 }
 
 async fn a_finished_step_clears_suspicion(store: &dyn Store) {

@@ -19,7 +19,7 @@ enum Op {
     Accept { session: usize, sender: usize, collect: bool },
     Repeat { nth: usize },
     Stop { session: usize },
-    Claim { suspect: bool },
+    Claim { kind: ClaimKind },
     Finish { nth: usize, parts: usize },
     Release { nth: usize, failed: bool },
     Crash,
@@ -33,7 +33,12 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(session, sender, collect)| Op::Accept { session, sender, collect }),
         1 => any::<usize>().prop_map(|nth| Op::Repeat { nth }),
         1 => (0..3_usize).prop_map(|session| Op::Stop { session }),
-        5 => any::<bool>().prop_map(|suspect| Op::Claim { suspect }),
+        5 => prop_oneof![
+            Just(ClaimKind::Ordinary),
+            Just(ClaimKind::Suspect),
+            Just(ClaimKind::Feared)
+        ]
+        .prop_map(|kind| Op::Claim { kind }),
         4 => (any::<usize>(), 0..3_usize).prop_map(|(nth, parts)| Op::Finish { nth, parts }),
         2 => (any::<usize>(), any::<bool>()).prop_map(|(nth, failed)| Op::Release { nth, failed }),
         2 => Just(Op::Crash),
@@ -144,11 +149,20 @@ impl Model {
         }
     }
 
-    fn claim(&mut self, alone: bool) -> Option<Taken> {
-        let session = *self
-            .round
-            .iter()
-            .find(|session| self.sessions[**session].waiting().any(|entry| entry.suspect) == alone)?;
+    fn claim(&mut self, kind: ClaimKind) -> Option<Taken> {
+        let alone = kind != ClaimKind::Ordinary;
+        if alone {
+            // A crash counts against the newest alone.
+            self.sessions.iter_mut().filter_map(|of| of.lease.as_mut()).for_each(|lease| lease.1 = false);
+        }
+        let session = *self.round.iter().find(|session| {
+            let mut suspects = self.sessions[**session].waiting().filter(|entry| entry.suspect).peekable();
+            match kind {
+                ClaimKind::Ordinary => suspects.peek().is_none(),
+                ClaimKind::Suspect => suspects.peek().is_some() && suspects.all(|entry| entry.crashes == 0),
+                ClaimKind::Feared => suspects.any(|entry| entry.crashes > 0),
+            }
+        })?;
         let of = &mut self.sessions[session];
         let interrupted = of.waiting().find_map(|entry| entry.turn);
         let mut resume = interrupted.is_some();
@@ -203,6 +217,9 @@ impl Model {
         let of = &mut self.sessions[session];
         for entry in of.running() {
             entry.attempts += u32::from(failed);
+            if failed {
+                (entry.suspect, entry.crashes) = (false, 0);
+            }
             entry.state = if failed && entry.attempts >= 5 { State::Dead } else { State::Waiting };
             dead |= entry.state == State::Dead;
         }
@@ -304,11 +321,10 @@ async fn run(store: &dyn Store, ops: Vec<Op>) {
                 assert!(matches!(answer[0], Stored::New { stops, .. } if stops == running));
                 model.stop(session);
             }
-            Op::Claim { suspect } => {
-                let kind = if suspect { ClaimKind::Suspect } else { ClaimKind::Ordinary };
+            Op::Claim { kind } => {
                 let ask = ClaimAsk { boot: boot(&format!("bt_{boots}")), now: 2_000, max: 1, max_entries: 3, kind };
                 let claims = store.claim(&ask).await.expect("claims");
-                let expected = model.claim(suspect);
+                let expected = model.claim(kind);
                 let found = claims.first().map(|claim| {
                     let session = claim.lease.session.as_str().trim_start_matches('s').parse().expect("a number");
                     let ids = ids(claim).into_iter().map(str::to_owned).collect();

@@ -206,6 +206,9 @@ impl InboxStore for Rows {
     async fn claim(&self, _: &ClaimAsk) -> Result<Vec<Claim>, StoreError> {
         Err(StoreError::NotFound)
     }
+    async fn next_suspect(&self) -> Result<Option<i64>, StoreError> {
+        Err(StoreError::NotFound)
+    }
     async fn next_due(&self, _: i64) -> Result<Option<i64>, StoreError> {
         Err(StoreError::NotFound)
     }

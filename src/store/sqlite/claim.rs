@@ -29,17 +29,36 @@ pub(super) const ORDINARY: &str = "
          CROSS JOIN inbox i INDEXED BY inbox_open ON i.session = s.id AND i.state < 2 AND i.state = 0
     ORDER BY ready.ready_seq, s.id, i.seq";
 
-/// The same for one session with suspects.
-pub(super) const SUSPECT: &str = "
+/// Whether a crash was counted against an entry that waits in the session.
+macro_rules! feared_session {
+    () => {
+        "EXISTS (SELECT 1 FROM inbox INDEXED BY inbox_open
+                 WHERE session = session.id AND state < 2 AND state = 0 AND suspect AND crashes > 0)"
+    };
+}
+
+/// The same for one session with suspects, of which none (`SUSPECT`) or some (`FEARED`) had a crash counted against it.
+macro_rules! one_suspect {
+    ($which:literal) => {
+        concat!(
+            "
     WITH ready AS MATERIALIZED (
         SELECT id, ready_seq FROM session INDEXED BY session_suspect
-        WHERE ready_seq IS NOT NULL AND suspects > 0 AND not_before <= $1
+        WHERE ready_seq IS NOT NULL AND suspects > 0 AND not_before <= $1 AND ",
+            $which,
+            feared_session!(),
+            "
         ORDER BY ready_seq LIMIT min($2, 1))
     SELECT s.id, s.key, s.agent, s.generation, s.epoch, s.stop_turn,
            i.seq, i.id, i.sender, i.mode, i.not_before, i.collapsed, i.suspect, i.turn, i.received_at, i.bytes
     FROM ready CROSS JOIN session s ON s.id = ready.id
          CROSS JOIN inbox i INDEXED BY inbox_open ON i.session = s.id AND i.state < 2 AND i.state = 0
-    ORDER BY ready.ready_seq, s.id, i.seq";
+    ORDER BY ready.ready_seq, s.id, i.seq"
+        )
+    };
+}
+pub(super) const SUSPECT: &str = one_suspect!("NOT ");
+pub(super) const FEARED: &str = one_suspect!("");
 
 /// A waiting entry, as far as choosing needs it.
 #[derive(Clone, Debug)]
@@ -140,7 +159,18 @@ impl Write for ClaimAsk {
         let sql = match self.kind {
             ClaimKind::Ordinary => ORDINARY,
             ClaimKind::Suspect => SUSPECT,
+            ClaimKind::Feared => FEARED,
         };
+        if self.kind != ClaimKind::Ordinary {
+            // Those before it have shown that they do no harm at once: a crash counts against the newest alone, and
+            // against none once there is no newer one.
+            sqlx::query(
+                "UPDATE session INDEXED BY session_leased SET lease_alone = 0 WHERE lease_boot = $1 AND lease_alone",
+            )
+            .bind(self.boot.as_str())
+            .execute(&mut *tx.conn)
+            .await?;
+        }
         let rows = sqlx::query(sql).bind(self.now).bind(i64::from(self.max)).fetch_all(&mut *tx.conn).await?;
         let mut claims = Vec::new();
         for mut due in sessions(&rows)? {
@@ -261,7 +291,7 @@ impl ClaimAsk {
         .bind(self.boot.as_str())
         .bind(turn.as_str())
         .bind(&head.sender)
-        .bind(self.kind == ClaimKind::Suspect)
+        .bind(self.kind != ClaimKind::Ordinary)
         .bind(due.epoch + 1)
         .bind(choice.taken.len() as i64)
         .bind(suspects as i64)

@@ -180,7 +180,8 @@ impl Write for Release {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Released, StoreError> {
         let session = session::fence(tx, &self.lease).await?;
         let rows = sqlx::query(
-            "UPDATE inbox INDEXED BY inbox_open SET state = 0, attempts = attempts + $2
+            "UPDATE inbox INDEXED BY inbox_open SET state = 0, attempts = attempts + $2,
+                 suspect = suspect AND $2 = 0, crashes = CASE WHEN $2 = 0 THEN crashes ELSE 0 END
              WHERE session = $1 AND state < 2 AND state = 1
              RETURNING seq, id, attempts, bytes, hold",
         )

@@ -72,6 +72,16 @@ impl InboxStore for SqliteStore {
         self.write(ask.clone()).await
     }
 
+    async fn next_suspect(&self) -> Result<Option<i64>, StoreError> {
+        let row = sqlx::query(
+            "SELECT min(not_before) FROM session INDEXED BY session_suspect
+             WHERE ready_seq IS NOT NULL AND suspects > 0",
+        )
+        .fetch_one(&self.readers)
+        .await?;
+        get(&row, 0)
+    }
+
     async fn next_due(&self, now: i64) -> Result<Option<i64>, StoreError> {
         let row = sqlx::query(
             "SELECT min(not_before) FROM session INDEXED BY session_due

@@ -28,7 +28,9 @@ async fn plan(store: &SqliteStore, sql: &'static str) -> Vec<String> {
 async fn a_claim_searches_the_partial_indexes_and_never_scans_a_table() {
     let dir = tempfile::tempdir().expect("a folder");
     let store = open(&dir.path().join("t.db")).await;
-    for (sql, index) in [(claim::ORDINARY, "session_ready"), (claim::SUSPECT, "session_suspect")] {
+    let claims =
+        [(claim::ORDINARY, "session_ready"), (claim::SUSPECT, "session_suspect"), (claim::FEARED, "session_suspect")];
+    for (sql, index) in claims {
         let plan = plan(&store, sql).await;
         assert!(plan.iter().any(|line| line.contains(&format!("USING COVERING INDEX {index}"))), "{plan:#?}");
         assert!(plan.iter().any(|line| line.starts_with("SEARCH i USING INDEX inbox_open (session=?)")), "{plan:#?}");
