@@ -17,12 +17,13 @@ use crate::{
 };
 
 /// The sessions that are due, first of the round first, each with what waits in it: one row an entry. Never looks at an
-/// entry of a session that is not claimed.
+/// entry of a session that is not claimed. `LIMIT $2 + 0`: under a bare `LIMIT $2` SQLite prepares a statement again for
+/// every new value bound.
 pub(super) const ORDINARY: &str = "
     WITH ready AS MATERIALIZED (
         SELECT id, ready_seq FROM session INDEXED BY session_ready
         WHERE ready_seq IS NOT NULL AND suspects = 0 AND not_before <= $1
-        ORDER BY ready_seq LIMIT $2)
+        ORDER BY ready_seq LIMIT $2 + 0)
     SELECT s.id, s.key, s.agent, s.generation, s.epoch, s.stop_turn,
            i.seq, i.id, i.sender, i.mode, i.not_before, i.collapsed, i.suspect, i.turn, i.received_at, i.bytes
     FROM ready CROSS JOIN session s ON s.id = ready.id

@@ -35,9 +35,10 @@ impl TurnStore for SqliteStore {
         max_messages: u32,
         max_bytes: u64,
     ) -> Result<Vec<Message>, StoreError> {
+        // `+ 0`: a bare parameter would have the statement prepared again each time (see `claim::ORDINARY`).
         let mut rows = sqlx::query(
             "SELECT body FROM message
-             WHERE session = (SELECT id FROM session WHERE key = $1) AND generation = $2 ORDER BY seq DESC LIMIT $3",
+             WHERE session = (SELECT id FROM session WHERE key = $1) AND generation = $2 ORDER BY seq DESC LIMIT $3 + 0",
         )
         .bind(session.as_str())
         .bind(generation)
