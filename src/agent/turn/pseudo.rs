@@ -59,6 +59,7 @@ macro_rules! regexes {
     };
 }
 
+// Names are spelled out in ASCII: a counted `\w` is all of Unicode once for each character it may have, megabytes a pattern.
 regexes! {
     MARKUP = concat!(
         r"(?i)<\|?(?:[a-z]+:)?(?:tool_?calls?|function_?calls?|tool_?use|tool_?code|invoke|function)(?:[\s=>|/_{]|$)",
@@ -70,14 +71,14 @@ regexes! {
         r"|<function\s*=\s*([^\s>]{1,80})",
         r"|<(?:tool_?name|name|function_name)>\s*([^\s<]{1,80})",
         r"|<｜tool▁sep｜>\s*([^\s<`]{1,80})",
-        r"|(?:<\|tool_call_begin\|>|\[tool_?calls?\]|<\|python_tag\|>|<tool_?call>|<\|tool_call\|?>)\s*([A-Za-z_][\w.-]{0,80})",
+        r"|(?:<\|tool_call_begin\|>|\[tool_?calls?\]|<\|python_tag\|>|<tool_?call>|<\|tool_call\|?>)\s*([A-Za-z_][0-9A-Za-z_.-]{0,80})",
     );
     CLOSING = r"(?i)</[\w:|]+>|<\|/?[\w]+\|>|<｜[^｜]*｜>|\[/?\w+\]";
-    OWN_TAG = r"^<([A-Za-z_]\w{1,63})(?:[\s>/]|$)";
+    OWN_TAG = r"^<([A-Za-z_][0-9A-Za-z_]{1,63})(?:[\s>/]|$)";
     FENCE = r"(?s)^(.*?)(?:^|\n)[ \t]*(?:```|~~~)[ \t]*([\w+-]*)[ \t]*\n(.*?)(?:\n[ \t]*(?:```|~~~)[ \t]*(.*))?$";
-    CODE = r#"(?s)^(?:print\(|await\s+)?(?:[A-Za-z_]\w*\.)*([A-Za-z_][\w-]{0,63})\(\s*(["'{\[)]|[A-Za-z_]\w*\s*=|\.?\.?/)(.*)$"#;
-    CODE_START = r"^(?:await\s+)?[A-Za-z_][\w.-]{0,80}(?:\([^\n]*\)?\s*;?\s*)?$";
-    ACTION = r"(?im)^[ \t]*\**(?:action|tool|tool[ _]name|动作|行动|工具)\**\s*[:：]\s*\**[`\[]?([A-Za-z_][\w.-]{0,80})[`\]]?\**[ \t]*$";
+    CODE = r#"(?s)^(?:print\(|await\s+)?(?:[A-Za-z_]\w*\.)*([A-Za-z_][0-9A-Za-z_-]{0,63})\(\s*(["'{\[)]|[A-Za-z_]\w*\s*=|\.?\.?/)(.*)$"#;
+    CODE_START = r"^(?:await\s+)?[A-Za-z_][0-9A-Za-z_.-]{0,80}(?:\([^\n]*\)?\s*;?\s*)?$";
+    ACTION = r"(?im)^[ \t]*\**(?:action|tool|tool[ _]name|动作|行动|工具)\**\s*[:：]\s*\**[`\[]?([A-Za-z_][0-9A-Za-z_.-]{0,80})[`\]]?\**[ \t]*$";
     ACTION_INPUT = r"(?im)^[ \t]*\**(?:action[ _]?input|tool[ _]?input|input|arguments|args|parameters|动作输入|行动输入|工具输入|输入|参数)\**\s*[:：]";
     FINAL_ANSWER = r"(?im)^[ \t]*\**(?:final answer|最终答案|最终回答)\**\s*[:：]";
     THOUGHT = r"(?i)^\**(?:thought|action|tool|思考|动作|行动|工具)\**\s*[:：]";
