@@ -85,7 +85,9 @@ pub fn start<'a>(
     let file = if let Some(dir) = dir.filter(|_| config.file) {
         match Rotating::open(dir, config.max_mib.max(1) << 20, config.keep) {
             Ok(rotating) => {
-                let (writer, guard) = NonBlockingBuilder::default().thread_name("log").finish(rotating);
+                // The queue is allocated whole; its default of 128,000 lines would be 4 MiB at rest.
+                let queue = NonBlockingBuilder::default().buffered_lines_limit(8_192);
+                let (writer, guard) = queue.thread_name("log").finish(rotating);
                 opened = Ok(Some(guard));
                 let layer = tracing_subscriber::fmt::layer()
                     .with_writer(To { clean, inner: writer })
