@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use crate::{
     app::{RunEnd, StartError},
+    config::ConfigErrors,
     data_dir::DataDirError,
     store::{StoreError, sqlite::OpenError},
 };
@@ -52,6 +53,16 @@ impl From<RunEnd> for Exit {
             RunEnd::Cleanly => Self::Ok,
             RunEnd::TaskDied(_) => Self::Software,
             RunEnd::Damaged => Self::Data,
+        }
+    }
+}
+
+impl From<&ConfigErrors> for Exit {
+    fn from(errors: &ConfigErrors) -> Self {
+        match errors.exit {
+            66 => Self::NoInput,
+            74 => Self::Io,
+            _ => Self::Config,
         }
     }
 }

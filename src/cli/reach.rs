@@ -32,11 +32,7 @@ pub fn load(config: Option<&Path>, env: &Env) -> Result<Loaded, Exit> {
     loaded.map_err(|errors| {
         errors.lang.set_current();
         eprintln!("{}", errors.render(errors.lang));
-        match errors.exit {
-            66 => Exit::NoInput,
-            74 => Exit::Io,
-            _ => Exit::Config,
-        }
+        Exit::from(&errors)
     })
 }
 

@@ -28,7 +28,7 @@ impl Serve {
             Ok(loaded) => loaded,
             Err(errors) => {
                 eprintln!("{}", errors.render(errors.lang));
-                return Exit::Config;
+                return Exit::from(&errors);
             }
         };
         let lang = loaded.lang;
