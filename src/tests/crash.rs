@@ -1,0 +1,68 @@
+//! `kill -9` at any moment under load: nothing acknowledged is lost, nothing overtakes, no effect runs twice, no answer
+//! comes under a second id. R1 of guarantees.md §1.5.
+
+use std::time::Duration;
+
+use crate::support::{
+    bridge::{Bridge, Receiver},
+    chance::{Chance, scale},
+    checker, effects,
+    gateway::Gateway,
+    load::{self, Load, two_steps},
+    model_server::{ModelServer, Say},
+};
+
+const SESSIONS: u32 = 20;
+
+async fn kill_under_load(name: &str, kills: u32, more: &str) {
+    let mut chance = Chance::seeded(name);
+    // The model takes a moment, so that kills fall into turns.
+    let model =
+        ModelServer::start(|ask| Say::Slowly(Duration::from_millis(ask.n * 7 % 30), Box::new(two_steps(ask)))).await;
+    let receiver = Receiver::start().await;
+    let section = Bridge::section(&format!("{}\n{more}", receiver.lines()));
+    let mut gateway = Gateway::folder(&format!("{}\n{section}", model.section()));
+    for session in 1..=SESSIONS {
+        effects::prepare(&gateway.workspace(), session);
+    }
+    gateway.restart().await;
+    let bridge = Bridge::to(&gateway);
+    let load = Load::start(&bridge, SESSIONS, 2.0, &mut chance);
+    for _ in 0..kills {
+        tokio::time::sleep(chance.millis(50..500)).await;
+        gateway.kill9().await;
+        gateway.restart().await;
+    }
+    let acked = load.end().await;
+    let record = load::gather(&gateway, &bridge, &model, &receiver, acked, kills).await;
+    let parts = record.callbacks.iter().map(|taken| &taken.id).collect::<std::collections::BTreeSet<_>>().len();
+    println!(
+        "{name}: {kills} kills, {} messages, {} model calls, {} callbacks of {parts} parts, quiet after {:?}",
+        record.acked.len(),
+        record.visits.len(),
+        record.callbacks.len(),
+        record.quiet_after,
+    );
+    checker::assert_unbroken(&record);
+    receiver.assert_all_signed();
+    model.assert_strict_order();
+    // The test bites: there was load, it was hit, and effects ran.
+    assert!(record.acked.len() >= kills as usize * 2, "only {} messages", record.acked.len());
+    let ran = record.effects.values().filter(|count| **count == 1).count();
+    assert!(ran * 10 >= parts * 8, "only {ran} effects ran in {parts} turns");
+    // Three calls make a turn; what a kill cut off was asked again.
+    assert!(record.visits.len() > 3 * parts, "no turn was ever hit by a kill");
+    assert_eq!(gateway.terminate().await.0, Some(0));
+    assert!(!gateway.log().contains("panicked"), "{}", gateway.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twelve_kills_under_load_lose_nothing_where_messages_are_collected() {
+    kill_under_load("12 kills", 12, "").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r1_kills_under_load_lose_nothing_reorder_nothing_and_repeat_nothing() {
+    let kills = u32::try_from(scale("CRAWFISH_KILLS", 60)).expect("a number of kills");
+    kill_under_load("R1", kills, "queue = \"followup\"").await;
+}

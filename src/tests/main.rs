@@ -1,0 +1,19 @@
+//! Journeys: the real `crawfish` binary, driven over loopback as its users drive it. Looks only at what they see.
+//!
+//! `support/` holds the other ends of the wire (a bridge, a model server) and the judge of the invariants I1–I7. The
+//! long runs scale by environment variables: `CRAWFISH_KILLS`, `CRAWFISH_UPDATES`, `CRAWFISH_STOPS`; `CRAWFISH_SEED`
+//! repeats one run's choices.
+
+mod support;
+
+mod command_line;
+mod crash;
+mod delivery;
+mod drain;
+mod first_start;
+mod models;
+mod queue;
+mod redelivery;
+mod silence;
+mod tool_loop;
+mod webhook;
