@@ -35,6 +35,11 @@ pub fn count(workspace: &Path) -> BTreeMap<Mark, u32> {
     let mut counts = BTreeMap::new();
     let Ok(files) = fs::read_dir(workspace.join("effects")) else { return counts };
     for file in files.flatten() {
+        // A kill may leave the half of a write behind that nobody has renamed yet.
+        let name = file.file_name();
+        if !name.to_str().is_some_and(|name| name.starts_with('s') && name.ends_with(".txt")) {
+            continue;
+        }
         let text = fs::read_to_string(file.path()).unwrap_or_default();
         for mark in Mark::all_in(&text) {
             *counts.entry(mark).or_insert(0) += 1;
