@@ -84,7 +84,7 @@ impl Default for AgentConfig {
             workers: 64,
             lang: None,
             tool_output_chars: 16_000,
-            history_messages: 60,
+            history_messages: 80,
             history_bytes: 96 * 1024,
             silent_replies: SilentReplies::Everywhere,
             queue: QueueConfig::default(),
@@ -134,7 +134,7 @@ impl Agents {
     pub async fn run(&self, claim: &Claim, control: &Control) -> Result<TurnRun, RunError> {
         match self.get(&claim.agent) {
             Some(agent) => agent.run(claim, control).await,
-            None => Err(RunError::Retry(format!("there is no agent `{}`", claim.agent))),
+            None => Err(RunError::Retry(format!("there is no agent `{}`", claim.agent), Duration::ZERO)),
         }
     }
 }
@@ -217,15 +217,15 @@ pub enum RunError {
     Fenced,
     /// Give it back untouched: the gateway stops.
     Drained,
-    /// Give it back and count a failure.
-    Retry(String),
+    /// Give it back and count a failure: why, and how long the provider asked to wait.
+    Retry(String, Duration),
 }
 
 impl From<StoreError> for RunError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Fenced => Self::Fenced,
-            error => Self::Retry(error.to_string()),
+            error => Self::Retry(error.to_string(), Duration::ZERO),
         }
     }
 }
@@ -309,6 +309,7 @@ impl Agent {
             usage: Usage::default(),
             began: self.clock.monotonic(),
             durable_due: false,
+            asked_wait: Duration::ZERO,
         };
         drive.finish_turn().await
     }
@@ -399,6 +400,8 @@ struct Drive<'a> {
     began: Duration,
     /// A started effect waits to be recorded.
     durable_due: bool,
+    /// How long the provider asked to wait when it last gave no answer.
+    asked_wait: Duration,
 }
 
 impl Drive<'_> {
@@ -431,7 +434,7 @@ impl Drive<'_> {
             turn::Ending::Stopped => Ended::Stopped,
             turn::Ending::Failed { reason: FailReason::Unavailable(why), .. } => {
                 self.record().await?;
-                return Err(RunError::Retry(why));
+                return Err(RunError::Retry(why, self.asked_wait));
             }
             turn::Ending::Failed { reason, .. } => {
                 let lang = Lang::of_text(self.entries.last().map_or("", |entry| entry.inbound.text.as_str()));
@@ -543,6 +546,7 @@ impl Drive<'_> {
                 if error != ModelError::Cancelled {
                     warn!(%error, "the model gave no answer");
                 }
+                self.asked_wait = if let ModelError::RetryAfter(wait) = &error { *wait } else { Duration::ZERO };
                 self.turn.model_failed(error);
             }
         }

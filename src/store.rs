@@ -454,7 +454,9 @@ pub trait TurnStore: Send + Sync + 'static {
     async fn record(&self, lease: &Lease, steps: Vec<StepRecord>, durable: bool) -> Result<Vec<EventRow>, StoreError>;
 
     /// The last messages of a session's generation, oldest first: at most `max_messages` and `max_bytes` of JSON, never
-    /// beginning between a call and its results (cut forward to a user message).
+    /// beginning between a call and its results (cut forward to a user message). Once there are more, the window begins
+    /// at a multiple of half of `max_messages` in the session's own count, so that it moves in steps and not with every
+    /// turn: the turns of one step share their beginning, and a provider's prompt cache hits.
     async fn history(
         &self,
         session: &SessionKey,

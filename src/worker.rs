@@ -40,6 +40,8 @@ const PROOF: Duration = Duration::from_secs(5);
 /// How long nothing new is begun so that what runs may end before such a try, and the pause when it did not.
 const PATIENCE: Duration = Duration::from_secs(10);
 const TRY_AGAIN: Duration = Duration::from_secs(60);
+/// The most sessions of one claim.
+const MOST_AT_ONCE: usize = 64;
 /// The pauses after the first, second, … retryable failure of one turn.
 const FAILURE_PAUSES_MS: [i64; 4] = [1_000, 5_000, 20_000, 60_000];
 
@@ -97,7 +99,8 @@ impl Worker {
     pub async fn run(self: Arc<Self>, stopping: CancellationToken, drained: CancellationToken) {
         let mut tasks: JoinSet<()> = JoinSet::new();
         let mut alone: Option<Alone> = None;
-        let mut due = Duration::ZERO;
+        // Whether sessions may be due that were not looked for yet, and when to look if nothing wakes the pool.
+        let (mut look, mut look_at) = (true, Duration::ZERO);
         let mut phase = Phase::Suspects;
         let mut suspects_left = true;
         let proved = self.clock.monotonic() + PROOF;
@@ -119,6 +122,7 @@ impl Worker {
                 Phase::Suspects => Some((ClaimKind::Suspect, 1)),
                 Phase::Feared => Some((ClaimKind::Feared, 1)),
                 Phase::Ordinary if suspects_left && now >= next_try => None,
+                Phase::Ordinary if !look => None,
                 Phase::Ordinary => Some((ClaimKind::Ordinary, self.turns.saturating_sub(tasks.len()))),
             };
             let claims = match kind {
@@ -134,10 +138,16 @@ impl Worker {
                 suspects_left = wait.is_some();
                 next_try = proved.max(now + wait.unwrap_or_default());
                 phase = Phase::Ordinary;
+                look = true;
                 continue;
             }
-            let idle = claims.is_empty() && kind.is_some_and(|(_, max)| max > 0);
-            let full = claims.len() >= 64;
+            // A claim that gave all it was asked for may have left some; without a free worker the look is owed.
+            let max = kind.map_or(0, |(_, max)| max);
+            if max > 0 {
+                look = claims.len() >= max.min(MOST_AT_ONCE);
+                look_at = now + if claims.is_empty() { self.next_due().await } else { LOOK_AROUND };
+            }
+            let full = claims.len() >= MOST_AT_ONCE;
             for claim in claims {
                 let (clear, cleared) = watch::channel(!claim.suspect);
                 let suspect = claim.suspect;
@@ -149,25 +159,23 @@ impl Worker {
             if full {
                 continue;
             }
-            if idle {
-                due = self.next_due().await;
-            }
             let wait = match &alone {
                 Some(alone) => (alone.since + ALONE).saturating_sub(now),
-                None if idle => due,
-                None => LOOK_AROUND,
+                None if phase == Phase::Ordinary && suspects_left => LOOK_AROUND.min(look_at.saturating_sub(now)),
+                None => look_at.saturating_sub(now),
             };
             tokio::select! {
                 // A wake-up that came during the query is kept for this wait.
-                () = self.work.woken() => {}
+                () = self.work.woken() => look = true,
                 Some(ended) = tasks.join_next_with_id() => {
+                    // What waits in the session of a turn that ended has a wake-up of its own.
                     let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
                     if alone.as_ref().is_some_and(|alone| alone.task == id) {
-                        alone = None;
+                        (alone, look) = (None, true);
                     }
                 }
-                () = cleared(alone.as_mut()) => {}
-                () = self.clock.sleep(wait) => {}
+                () = cleared(alone.as_mut()) => look = true,
+                () = self.clock.sleep(wait) => look = true,
                 () = stopping.cancelled() => {}
             }
         }
@@ -182,7 +190,7 @@ impl Worker {
         let ask = ClaimAsk {
             boot: self.boot.clone(),
             now: self.clock.now_ms(),
-            max: max.min(64),
+            max: max.min(MOST_AT_ONCE as u32),
             max_entries: self.cap,
             kind,
         };
@@ -232,11 +240,12 @@ impl Worker {
             match run {
                 Ok(Ok(run)) => self.finish(claim, run).await,
                 Ok(Err(RunError::Fenced)) => debug!("the claim was taken over; nothing is written"),
-                Ok(Err(RunError::Drained)) => self.release(claim, None).await,
-                Ok(Err(RunError::Retry(why))) => self.release(claim, Some(why)).await,
+                Ok(Err(RunError::Drained)) => self.release(claim, None, Duration::ZERO).await,
+                Ok(Err(RunError::Retry(why, wait))) => self.release(claim, Some(why), wait).await,
                 Err(_) => {
                     error!("the turn panicked");
-                    self.release(claim, Some("the turn panicked; see the log".to_owned())).await;
+                    let why = "the turn panicked; see the log".to_owned();
+                    self.release(claim, Some(why), Duration::ZERO).await;
                 }
             }
         }
@@ -349,7 +358,7 @@ impl Worker {
     }
 
     /// Gives a turn back: a drain, or a failure that may pass.
-    async fn release(&self, claim: Claim, failure: Option<String>) {
+    async fn release(&self, claim: Claim, failure: Option<String>, asked_wait: Duration) {
         let Claim { lease, entries, .. } = claim;
         let now = self.clock.now_ms();
         let attempts = entries.iter().map(|entry| entry.attempts).max().unwrap_or(0);
@@ -361,7 +370,7 @@ impl Worker {
         let release = Release {
             lease,
             entries: entries.iter().map(|entry| entry.id.clone()).collect(),
-            not_before: if failure.is_some() { now + pause } else { 0 },
+            not_before: if failure.is_some() { now + pause.max(asked_wait.as_millis() as i64) } else { 0 },
             apology: apology.clone(),
             failure: failure.clone(),
             now,

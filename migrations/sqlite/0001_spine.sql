@@ -126,6 +126,7 @@ CREATE TABLE message (
     generation INTEGER NOT NULL,
     turn       TEXT    NOT NULL,
     created_at INTEGER NOT NULL,
+    place      INTEGER NOT NULL,                   -- its number within the session, from 0, all generations
     body       TEXT    NOT NULL                    -- Message as JSON
 );
 CREATE INDEX message_session ON message (session, generation, seq);

@@ -88,6 +88,7 @@ suite!(
         late_parts_expire,
         refused_parts_are_replaced_in_place,
         history_is_whole_exchanges,
+        the_window_of_the_history_moves_in_steps,
         events_resume,
         traces_show_everything,
         sessions_are_listed_and_searched,
@@ -1176,6 +1177,25 @@ fn tool_exchange(n: u32) -> Vec<Message> {
     ]
 }
 
+async fn the_window_of_the_history_moves_in_steps(store: &dyn Store) {
+    let mut begins = Vec::new();
+    for n in 0..20 {
+        accept_all(store, vec![new_entry(&n.to_string(), "s", "a")]).await;
+        let claim = claim(store).await;
+        let end = Finish {
+            transcript: vec![user(&format!("q{n}")), user(&format!("a{n}"))],
+            ..finish_of(&claim, Vec::new())
+        };
+        store.finish(end).await.expect("finishes");
+        let window = store.history(&key("s"), 0, 16, 1 << 20).await.expect("reads");
+        assert!((9..=16).contains(&window.len()) || n < 8, "{n}: {}", window.len());
+        begins.push(window[0].clone());
+    }
+    begins.dedup();
+    let expected: Vec<Message> = ["q0", "q4", "q8", "q12"].into_iter().map(user).collect();
+    assert_eq!(begins, expected);
+}
+
 async fn history_is_whole_exchanges(store: &dyn Store) {
     let mut all = Vec::new();
     for n in 0..3 {
@@ -1189,8 +1209,9 @@ async fn history_is_whole_exchanges(store: &dyn Store) {
     let history =
         async |generation, messages, bytes| store.history(&key("s"), generation, messages, bytes).await.expect("reads");
     assert_eq!(history(0, 100, 1 << 20).await, all);
-    for window in 8..12 {
-        assert_eq!(history(0, window, 1 << 20).await, all[4..], "cut forward to a user message");
+    // Places 4, 4, 5 and 5 are the first multiples of half a window within it; then forward to a user message.
+    for (window, first) in [(8, 4), (9, 4), (10, 8), (11, 8), (12, 0)] {
+        assert_eq!(history(0, window, 1 << 20).await, all[first..], "a window of {window}");
     }
     assert_eq!(history(0, 3, 1 << 20).await, []);
     let last: u64 = all[8..].iter().map(|message| serde_json::to_string(message).expect("JSON").len() as u64).sum();

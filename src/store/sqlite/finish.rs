@@ -103,8 +103,9 @@ impl Write for Finish {
              UPDATE turn SET state = $14, reason = $15, entry = $2, ended_at = $1, tokens_in = $10, tokens_out = $11,
                  tokens_cached = $12, estimated = $13, notes = $16
              WHERE id = $17;
-             INSERT INTO message (session, generation, turn, created_at, body)
-             SELECT $5, $18, $17, $1, value FROM json_each($19);
+             INSERT INTO message (session, generation, turn, created_at, place, body)
+             SELECT $5, $18, $17, $1, (SELECT messages - $9 FROM session WHERE id = $5) + key, value
+             FROM json_each($19);
              INSERT INTO event (task, session, kind, data, at) VALUES ($2, $20, $21, $22, $1) RETURNING seq",
         ))
         .bind(self.now)

@@ -222,6 +222,16 @@ impl OutboxStore for SqliteStore {
     }
 
     async fn next_part(&self, lane: &LaneKey, boot: &BootId, now: i64) -> Result<NextPart, StoreError> {
+        // Nothing to do is the rule after a send: found out without the writer.
+        let first =
+            sqlx::query(FIRST).bind(lane.channel.as_str()).bind(&lane.lane).fetch_optional(&self.readers).await?;
+        let Some(first) = first else { return Ok(NextPart::Empty) };
+        let (state, not_before, expires_at): (i64, i64, i64) = (get(&first, 1)?, get(&first, 2)?, get(&first, 3)?);
+        match state {
+            HELD | SENDING => return Ok(NextPart::Blocked),
+            _ if not_before > now && !(state == PENDING && expires_at <= now) => return Ok(NextPart::Wait(not_before)),
+            _ => {}
+        }
         self.write(Next { lane: lane.clone(), boot: boot.clone(), now }).await
     }
 

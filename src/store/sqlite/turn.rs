@@ -35,23 +35,39 @@ impl TurnStore for SqliteStore {
         max_messages: u32,
         max_bytes: u64,
     ) -> Result<Vec<Message>, StoreError> {
-        // `+ 0`: a bare parameter would have the statement prepared again each time (see `claim::ORDINARY`).
+        // `+ 1`: one more tells whether older ones exist; and a bare parameter would have the statement prepared again
+        // each time (see `claim::ORDINARY`).
         let mut rows = sqlx::query(
-            "SELECT body FROM message
-             WHERE session = (SELECT id FROM session WHERE key = $1) AND generation = $2 ORDER BY seq DESC LIMIT $3 + 0",
+            "SELECT body, place FROM message
+             WHERE session = (SELECT id FROM session WHERE key = $1) AND generation = $2 ORDER BY seq DESC LIMIT $3 + 1",
         )
         .bind(session.as_str())
         .bind(generation)
         .bind(i64::from(max_messages))
         .fetch(&self.readers);
         let mut newest_first: Vec<Message> = Vec::new();
+        let mut places: Vec<i64> = Vec::new();
         let mut bytes = 0;
+        // The window moves in steps, so that the turns of one step share their beginning: half the window, or, where the
+        // bytes are what limits it, a power of two that fits twice.
+        let mut step = None;
         while let Some(row) = rows.try_next().await? {
+            if newest_first.len() >= max_messages as usize {
+                step = Some(max_messages as usize / 2);
+                break;
+            }
             bytes += get::<&str>(&row, 0)?.len() as u64;
             if bytes > max_bytes {
+                step = Some((newest_first.len() / 2).checked_ilog2().map_or(1, |power| 1 << power));
                 break;
             }
             newest_first.push(json(&row, 0)?);
+            places.push(get(&row, 1)?);
+        }
+        if let Some(step) = step.and_then(|step| i64::try_from(step.max(1)).ok())
+            && let Some(first) = places.iter().rposition(|place| place % step == 0)
+        {
+            newest_first.truncate(first + 1);
         }
         // Whole exchanges only: what stands before the first user message is cut.
         let oldest_user = newest_first.iter().rposition(|message| matches!(message, Message::User { .. }));
