@@ -9,7 +9,7 @@ use std::{
     fmt, fs, io,
     io::Read as _,
     ops::Range,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use channel_api::ChannelId;
@@ -147,11 +147,7 @@ impl fmt::Debug for Loaded {
 impl Loaded {
     /// A path of the configuration: relative to its folder, `~` being the home folder.
     pub fn path(&self, path: &str) -> PathBuf {
-        match (path.strip_prefix("~/"), self.env.home()) {
-            (Some(rest), Some(home)) => home.join(rest),
-            _ if path == "~" => self.env.home().unwrap_or_else(|| self.dir.join(path)),
-            _ => self.dir.join(path),
-        }
+        placed(path, &self.dir, &self.env)
     }
 
     /// Where the gateway keeps its state.
@@ -377,6 +373,9 @@ impl Parsed {
         let Self { path, dir, source, root, errors, warnings, env, lang, open_mode } = self;
         let mut check = Check { source: &source, root: &root, errors, warnings };
         let config = check.config(&dir);
+        if check.errors.is_empty() {
+            check.folders(&config, &dir, path.as_deref(), &env);
+        }
         if let Some(mode) = open_mode
             && !env.insecure_perms
             && check.has_inline_secret()
@@ -549,6 +548,31 @@ fn without(text: &str, secrets: &[String]) -> String {
     secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
 }
 
+/// A path of the configuration, see [`Loaded::path`].
+fn placed(path: &str, dir: &Path, env: &Env) -> PathBuf {
+    match (path.strip_prefix("~/"), env.home()) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ if path == "~" => env.home().unwrap_or_else(|| dir.join(path)),
+        _ => dir.join(path),
+    }
+}
+
+/// The path as the file system has it, so far as it exists: links resolved, no `..`.
+fn real(path: &Path) -> PathBuf {
+    let mut rest = Vec::new();
+    for ancestor in path.ancestors() {
+        let existing = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+        if let Ok(found) = fs::canonicalize(existing) {
+            return rest.iter().rev().fold(found, |path, part| match part {
+                Component::ParentDir => path.parent().map_or_else(|| path.clone(), Path::to_owned),
+                part => path.join(part),
+            });
+        }
+        rest.extend(ancestor.components().next_back());
+    }
+    path.to_owned()
+}
+
 fn finding_without_place(key: &str, text: Line) -> Finding {
     Finding { file: String::new(), place: None, key: key.to_owned(), text, hint: None }
 }
@@ -611,6 +635,33 @@ impl Check<'_> {
             self.same_credentials();
         }
         config
+    }
+
+    /// No folder that tools may read or write holds the gateway's own: its configuration, token, database and logs.
+    fn folders(&mut self, config: &Config, dir: &Path, file: Option<&Path>, env: &Env) {
+        let own = [
+            file.map_or_else(|| dir.join(FILE), Path::to_owned),
+            dir.join("data"),
+            placed(config.store.sqlite_path(), dir, env),
+            dir.join("logs"),
+        ];
+        let own = own.map(|path| (real(&path), path));
+        let held = |folder: &str| {
+            let folder = real(&placed(folder, dir, env));
+            own.iter().find(|(path, _)| path.starts_with(&folder)).map(|(_, path)| path)
+        };
+        let mut wrong: Vec<(Vec<&str>, &Path)> = Vec::new();
+        wrong.extend(held(&config.agent.workspace).map(|what| (vec!["agent", "workspace"], what.as_path())));
+        for (id, agent) in &config.agents {
+            let what = agent.workspace.as_deref().and_then(held);
+            wrong.extend(what.map(|what| (vec!["agents", id, "workspace"], what.as_path())));
+        }
+        let what = config.skills.dirs.iter().find_map(|folder| held(folder));
+        wrong.extend(what.map(|what| (vec!["skills", "dirs"], what.as_path())));
+        for (key, what) in wrong {
+            let text = line!(config_folder_holds, finding::shown(what));
+            self.error_at(&key, text, Some(line!(config_folder_holds_hint)));
+        }
     }
 
     /// The entry at a path.

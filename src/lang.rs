@@ -227,6 +227,14 @@ catalogue! {
         en: "everyone may write to this channel",
         zh: "任何人都可以向此渠道发消息",
     }
+    config_folder_holds(what) {
+        en: "the agent's tools could read or change {what}, which is in this folder",
+        zh: "助手的工具将能读取或修改此文件夹中的 {what}",
+    }
+    config_folder_holds_hint() {
+        en: "give it a folder of its own beside the configuration, e.g. `workspace`",
+        zh: "请使用配置文件旁的单独文件夹，例如 `workspace`",
+    }
     config_nobody() {
         en: "nobody may write to this channel",
         zh: "没有人可以向此渠道发消息",

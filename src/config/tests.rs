@@ -223,6 +223,37 @@ fn listening_elsewhere_is_checked_like_the_file() {
 }
 
 #[test]
+fn no_folder_of_the_tools_holds_the_gateways_own_files() {
+    let folder = Folder::new();
+    let check = |content: String| {
+        let file = folder.file(content);
+        load(Some(&file), &no_env())
+    };
+    let outside = tempfile::tempdir().expect("a folder");
+    fs::create_dir_all(folder.0.path().join("data/notes")).expect("made");
+    fs::create_dir_all(folder.0.path().join("workspace")).expect("made");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(folder.0.path(), outside.path().join("link")).expect("linked");
+    let link = outside.path().join("link").display().to_string();
+    let mut refused = vec![".", "./", "workspace/..", "/", "..", "data", "logs", "not-there/.."];
+    refused.extend(cfg!(unix).then_some(link.as_str()));
+    for path in refused {
+        for (content, key) in [
+            (format!("[agent]\nworkspace = '{path}'\n"), "agent.workspace"),
+            (format!("[agents.b]\nworkspace = '{path}'\n"), "agents.b.workspace"),
+            (format!("[skills]\ndirs = ['skills', '{path}']\n"), "skills.dirs"),
+        ] {
+            let errors = check(content).expect_err(path);
+            assert_eq!((errors.exit, errors.errors.len()), (78, 1), "{path}");
+            assert_eq!(errors.errors[0].key, key, "{path}");
+        }
+    }
+    for path in ["workspace", "data/notes", "dat", "../elsewhere", &outside.path().display().to_string()] {
+        check(format!("[agent]\nworkspace = '{path}'\n[skills]\ndirs = ['{path}']\n")).expect(path);
+    }
+}
+
+#[test]
 fn paths_are_beside_the_file_and_the_home_folder_is_known() {
     let folder = Folder::new();
     let loaded = load(Some(&folder.file("")), &Env::of([("HOME", "/home/me")])).expect("accepted");
