@@ -71,6 +71,7 @@ impl SqliteStore {
     /// # Errors
     /// [`OpenError`]; the file is left as it was.
     pub async fn open(path: &Path) -> Result<Self, OpenError> {
+        refuse_remains(path)?;
         let options = SqliteConnectOptions::new()
             .filename(path)
             .create_if_missing(true)
@@ -115,6 +116,23 @@ impl SqliteStore {
     async fn write<W: writer::Write>(&self, write: W) -> Result<W::Answer, StoreError> {
         self.writer.write(write).await
     }
+}
+
+/// Refuses what is left of a lost database, which SQLite would take for a new one: a file of no bytes, or a write-ahead
+/// log without its file. Never an empty start where messages were. guarantees.md G11.
+fn refuse_remains(path: &Path) -> Result<(), OpenError> {
+    let bytes_in = |path: &Path| std::fs::metadata(path).ok().map(|meta| meta.len());
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let what = match (bytes_in(path), bytes_in(Path::new(&log))) {
+        (Some(0), _) => "the file is empty; put a backup in its place, or delete it to begin with nothing",
+        (None, Some(1..)) => {
+            "the file is gone and its write-ahead log (`-wal`) is still there; put the file back beside it, or delete the log \
+             to begin with nothing"
+        }
+        _ => return Ok(()),
+    };
+    Err(OpenError::Corrupt(what.to_owned()))
 }
 
 /// The schema, one file a version.

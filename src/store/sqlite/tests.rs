@@ -71,6 +71,23 @@ async fn a_claim_among_many_sessions_finds_the_right_one() {
 }
 
 #[tokio::test]
+async fn what_is_left_of_a_lost_database_is_no_new_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (path, log) = (dir.path().join("t.db"), dir.path().join("t.db-wal"));
+    let refused = async || matches!(SqliteStore::open(&path).await, Err(OpenError::Corrupt(_)));
+    std::fs::write(&path, "").expect("written");
+    assert!(refused().await, "an empty file");
+    assert_eq!(std::fs::metadata(&path).expect("still there").len(), 0, "it is left as it was");
+    std::fs::remove_file(&path).expect("removed");
+    std::fs::write(&log, "pages").expect("written");
+    assert!(refused().await, "a log without its file");
+    assert_eq!(std::fs::read(&log).expect("still there"), b"pages");
+    std::fs::write(&log, "").expect("written");
+    open(&path).await.close().await;
+    open(&path).await.close().await;
+}
+
+#[tokio::test]
 async fn a_killed_process_leaves_every_answered_write_behind() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("t.db");
