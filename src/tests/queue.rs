@@ -135,6 +135,26 @@ async fn steer_hands_a_message_to_the_running_turn() {
 }
 
 #[tokio::test]
+async fn steering_does_not_carry_a_message_over_new() {
+    let chat = chat("queue = \"steer\"").await;
+    let gate = chat.gate.clone();
+    chat.model.follow(move |ask| match ask.round() {
+        0 if ask.marks() == [m(1)] => Say::After(gate.clone(), Box::new(Say::Calls(vec![call("c1", "ls", "{}")]))),
+        _ => echo(ask),
+    });
+    chat.first_is_running().await;
+    chat.post(2).await;
+    chat.bridge.accepted(&message("new", "s1", "/new")).await;
+    chat.post(3).await;
+    chat.gate.open();
+    let answer = chat.receiver.answer_to("s1.3").await;
+    assert_eq!(Mark::all_in(answer.text()), [m(3)], "a turn of its own, in the new conversation: {answer:?}");
+    let answered: Vec<String> = chat.receiver.callbacks().iter().map(|c| c.in_reply_to().to_owned()).collect();
+    assert_eq!(answered, ["s1.2", "new", "s1.3"]);
+    assert!(chat.bridge.ended("s1.1").await.body["merged_into"].is_string());
+}
+
+#[tokio::test]
 async fn interrupt_stops_the_running_turn_for_the_newest_message() {
     let chat = chat("").await;
     let said = chat.command("q1", "/队列 打断").await;

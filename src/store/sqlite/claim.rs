@@ -330,7 +330,8 @@ impl ClaimAsk {
     }
 }
 
-/// Hands waiting `steer` entries to the running turn.
+/// Hands waiting `steer` entries to the running turn: those before the first that waits for a turn of its own (`/new`,
+/// a caller that waits), for what was said after it belongs after it.
 pub(super) struct Absorb {
     pub lease: Lease,
     pub now: i64,
@@ -347,7 +348,10 @@ impl Write for Absorb {
              WHERE seq IN (SELECT i.seq FROM session s CROSS JOIN inbox i INDEXED BY inbox_open
                            ON i.session = s.id AND i.state < 2 AND i.state = 0
                            WHERE s.id = $1 AND i.mode = 'steer' AND i.sender = s.lease_sender AND i.turn IS NULL
-                             AND i.not_before <= $3)
+                             AND i.not_before <= $3
+                             AND NOT EXISTS (SELECT 1 FROM inbox w INDEXED BY inbox_open
+                                             WHERE w.session = s.id AND w.state < 2 AND w.state = 0
+                                               AND w.mode <> 'steer' AND w.seq < i.seq))
              RETURNING ",
             entry_columns!(),
         ))

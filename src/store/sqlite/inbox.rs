@@ -99,7 +99,10 @@ impl InboxStore for SqliteStore {
             "SELECT pending > 0 AND EXISTS (
                  SELECT 1 FROM inbox INDEXED BY inbox_open
                  WHERE session = session.id AND state < 2 AND state = 0 AND mode = 'steer'
-                   AND sender = session.lease_sender AND turn IS NULL AND inbox.not_before <= $4)
+                   AND sender = session.lease_sender AND turn IS NULL AND inbox.not_before <= $4
+                   AND NOT EXISTS (SELECT 1 FROM inbox w INDEXED BY inbox_open
+                                   WHERE w.session = session.id AND w.state < 2 AND w.state = 0
+                                     AND w.mode <> 'steer' AND w.seq < inbox.seq))
              FROM session WHERE key = $1 AND epoch = $2 AND lease_boot = $3",
         )
         .bind(lease.session.as_str())
