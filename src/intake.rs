@@ -77,7 +77,9 @@ impl IntakeSeam for Intake {
             return Err(IntakeError::Busy(Duration::from_secs(5)));
         }
         let load = self.inbox.load().await.map_err(unavailable)?;
-        if load.queued >= self.limits.max_queued || load.bytes >= self.limits.max_queued_mib << 20 {
+        let full = load.queued >= self.limits.max_queued || load.bytes >= self.limits.max_queued_mib << 20;
+        // What adds nothing to the queue is let in: `/stop` is what empties it.
+        if full && !batch.events.iter().all(needs_no_turn) {
             warn!(queued = load.queued, bytes = load.bytes, "the gateway is full, nothing more is accepted for now");
             return Err(IntakeError::Busy(Duration::from_secs(5)));
         }
@@ -279,6 +281,11 @@ pub fn settled_parts(parts: &[NewPart]) -> Vec<SettledPart> {
 fn notice(entry: &Entry, reply: &Reply, event: &Inbound, id: &InboxId, now: i64) -> Vec<NewPart> {
     let answers = Answers { entry: id, platform_id: &event.platform_id };
     outbox::rows(entry.channel.as_ref(), reply, Level::Rich, &event.address, Some(answers), now)
+}
+
+/// Whether it is a command that is answered at once.
+fn needs_no_turn(event: &Inbound) -> bool {
+    Command::parse(&event.text).is_some_and(|(command, _)| command != Command::New)
 }
 
 fn ignored(event: &Inbound, why: IgnoredReason) -> Routed {

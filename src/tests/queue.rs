@@ -186,6 +186,21 @@ async fn a_stop_word_ends_what_runs_and_forgets_what_waits() {
 }
 
 #[tokio::test]
+async fn a_full_gateway_still_hears_a_stop_word() {
+    let chat = chat("queue = \"followup\"\n[limits]\nmax_queued = 2").await;
+    chat.first_is_running().await;
+    chat.post(2).await;
+    assert_eq!(chat.bridge.post(&marked(m(3))).await.status, 503);
+    assert_eq!(chat.bridge.post(&message("new", "s1", "/new")).await.status, 503, "a row of the queue");
+    assert_eq!(chat.command("stop-1", "stop").await, "Stopped.");
+    for id in ["s1.1", "s1.2"] {
+        assert_eq!(chat.bridge.ended(id).await.body["silent"], "stopped");
+    }
+    chat.post(4).await;
+    chat.receiver.answer_to("s1.4").await;
+}
+
+#[tokio::test]
 async fn a_stop_word_ends_a_turn_whose_model_hangs() {
     let chat = chat("").await;
     chat.model.follow(|_| Say::Hang);
