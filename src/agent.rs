@@ -629,7 +629,10 @@ impl Drive<'_> {
             Err(ToolError::TellModel(text)) => self.turn.tool_finished(&call.call_id, Err(text)),
             Err(ToolError::Abort(why)) => {
                 self.turn.tool_finished(&call.call_id, Err(why.clone()));
-                self.turn.fail(FailReason::Ended(why));
+                // A tool that gave up because the turn was stopped failed at nothing: the turn ends as stopped.
+                if !self.control.stop.is_cancelled() {
+                    self.turn.fail(FailReason::Ended(why));
+                }
             }
         }
     }
