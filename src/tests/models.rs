@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
+use channel_api::Clock as _;
+use crawfish::clock::SystemClock;
 use serde_json::json;
 
 use crate::support::{
@@ -76,6 +78,22 @@ async fn a_wrong_key_is_told_in_plain_words_and_not_tried_for_ever() {
     assert!(!gateway.log().contains("sk-kit-0123456789abcdef"));
     model.follow(crate::support::model_server::echo);
     assert!(bridge.wait(&message("m2", "room", "and now")).await.text().contains("and now"));
+}
+
+#[tokio::test]
+async fn a_model_that_asks_to_be_left_alone_is_left_alone() {
+    let receiver = Receiver::start().await;
+    let model = "[models.main]\nprovider = \"scripted\"\nrules = \"rules.yaml\"\n";
+    let mut gateway = Gateway::folder(&format!("{model}\n{}", Bridge::section(&receiver.lines())));
+    let rules = "rules:\n  - match: .\n    answers:\n      - error: { retry_after_ms: 4000 }\n      - text: rested\n";
+    std::fs::write(gateway.dir().join("rules.yaml"), rules).expect("written");
+    gateway.restart().await;
+    let clock = SystemClock::new();
+    let began = clock.monotonic();
+    Bridge::to(&gateway).accepted(&message("m1", "room", "hello")).await;
+    assert_eq!(receiver.answer_to("m1").await.text(), "rested");
+    let rested = clock.monotonic().saturating_sub(began);
+    assert!(rested >= Duration::from_secs(4), "asked again after {rested:?}");
 }
 
 #[tokio::test]
