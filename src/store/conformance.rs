@@ -1051,8 +1051,15 @@ async fn a_lane_sends_in_order(store: &dyn Store) {
     store.settle_part(&a1.id, a1.epoch, retry, 2_100).await.expect("settles");
     assert!(matches!(next(store, "s", 4_999).await, NextPart::Wait(5_000)));
     assert!(store.open_lanes().await.expect("reads").contains(&(lane_of("s"), 5_000)));
+    // A start leaves pauses alone, but for those that only a clock that was set back explains.
+    recover(store, "bt_1").await;
+    assert!(matches!(next(store, "s", 4_999).await, NextPart::Wait(5_000)));
     let again = to_send(store, "s", 5_000).await;
     assert_eq!((again.id.clone(), again.attempts, again.first_try_at), (a1.id.clone(), 1, Some(2_000)));
+    let ahead = PartOutcome::Retry { not_before: 90_000_000_000, error: "reset".to_owned(), resend: true };
+    store.settle_part(&again.id, again.epoch, ahead, 5_000).await.expect("settles");
+    recover(store, "bt_1").await;
+    let again = to_send(store, "s", 5_000).await;
     assert!(again.key.resend);
     // Fenced by the epoch of the claim.
     let late = PartOutcome::Failed("late".to_owned());

@@ -25,6 +25,8 @@ const PRUNE: i64 = 500;
 const MIN_KEYS_MS: i64 = 72 * 60 * 60 * 1000;
 /// A session is held by back-off or debounce for no longer than this; more comes of a clock that jumped.
 const MAX_HOLD_MS: i64 = 60 * 60 * 1000;
+/// A part waits no longer than this for its next try (a channel's longest pause is 2 h ± 20 %); more comes of a clock too.
+const MAX_PAUSE_MS: i64 = 3 * 60 * 60 * 1000;
 
 #[async_trait]
 impl Upkeep for SqliteStore {
@@ -184,9 +186,11 @@ async fn set_right(tx: &mut Tx<'_>, now: i64) -> Result<(), StoreError> {
          WHERE ready_seq IS NOT NULL
            AND NOT EXISTS (SELECT 1 FROM inbox INDEXED BY inbox_open WHERE session = session.id AND state < 2);
          UPDATE session INDEXED BY session_due SET hold_until = 0, not_before = 0
-         WHERE ready_seq IS NOT NULL AND not_before > $1 AND parked_until IS NULL",
+         WHERE ready_seq IS NOT NULL AND not_before > $1 AND parked_until IS NULL;
+         UPDATE outbox INDEXED BY outbox_open SET not_before = 0 WHERE state < 4 AND not_before > $2",
     )
     .bind(now.saturating_add(MAX_HOLD_MS))
+    .bind(now.saturating_add(MAX_PAUSE_MS))
     .execute(&mut *tx.conn)
     .await?;
     Ok(())
