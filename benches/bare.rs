@@ -225,7 +225,7 @@ pub async fn throughput(path: &Path, sessions: usize, time: Duration) -> Result<
         work: Notify::new(),
         waiting: Mutex::default(),
     });
-    store.recover(&bare.boot, bare.clock.now_ms()).await.map_err(told)?;
+    store.recover(&bare.boot, bare.clock.now_ms(), crawfish::store::no_apology()).await.map_err(told)?;
     let mut dispatcher = JoinSet::new();
     dispatcher.spawn(Arc::clone(&bare).dispatch());
     let mut clients = JoinSet::new();
@@ -315,7 +315,7 @@ impl Bare {
 pub async fn claims(path: &Path, blocked: usize, samples: usize) -> Result<Vec<f64>, String> {
     let store = open(path).await?;
     let (clock, boot) = (SystemClock::new(), BootId::generate());
-    store.recover(&boot, clock.now_ms()).await.map_err(told)?;
+    store.recover(&boot, clock.now_ms(), crawfish::store::no_apology()).await.map_err(told)?;
     let mut taken = 0;
     while taken < blocked {
         let claims = store.claim(&ask(&boot, clock.now_ms(), 64)).await.map_err(told)?;

@@ -36,7 +36,7 @@ use crate::{
     settlements::{Kv, Settlements},
     skills::{self, ProcessEnv, Shelf, Skills, State},
     store::{
-        BootId, ChannelStore, InboxStore, OutboxStore, SessionStore, Store, TurnStore, Upkeep,
+        Apology, BootId, ChannelStore, InboxStore, OutboxStore, SessionStore, Store, TurnStore, Upkeep,
         sqlite::{OpenError, SqliteStore},
     },
     supervisor::{self, Health},
@@ -278,7 +278,8 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     };
     let token = data.token()?;
     let store = open_store(loaded).await?;
-    let recovered = store.recover(&boot, clock.now_ms()).await?;
+    let channels = build_channels(loaded)?;
+    let recovered = store.recover(&boot, clock.now_ms(), apology(&channels, &clock)).await?;
     if recovered.entries > 0 || recovered.uncertain > 0 {
         let crate::store::Recovered { entries, dead, uncertain } = recovered;
         warn!(entries, dead, uncertain, "the last run ended abruptly; its work goes on");
@@ -293,14 +294,15 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let journal = Journal::new();
     let (work, lanes, running) = (WakeUp::default(), LaneWakeUp::default(), Running::default());
     let agents = build_agents(loaded, &shelf, &store, &journal, &clock)?;
-    let channels = build_channels(loaded)?;
     let mut life = Lifecycle::new();
+    let ready_flag = Ready::default();
     let intake = Arc::new(Intake {
         inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
         sessions: Arc::clone(&store) as Arc<dyn SessionStore>,
         channels: channels.clone(),
         queue: config.agent.queue.clone(),
         limits: config.limits.clone(),
+        ready: ready_flag.clone(),
         boot: boot.clone(),
         clock: Arc::clone(&clock),
         work: work.clone(),
@@ -358,7 +360,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         clock: Arc::clone(&clock),
         pace: Pace::default(),
     });
-    let (health, ready_flag, damaged) = (Health::default(), Ready::default(), Arc::new(AtomicBool::new(false)));
+    let (health, damaged) = (Health::default(), Arc::new(AtomicBool::new(false)));
     let url = format!(
         "http://{}",
         listener.local_addr().map_err(|source| StartError::Listen { addr: config.server.listen.clone(), source })?
@@ -422,6 +424,12 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         Ended::Cleanly => RunEnd::Cleanly,
         Ended::TaskDied(name) => RunEnd::TaskDied(name),
     })
+}
+
+/// What the sender of a message gets that killed the process three times.
+fn apology(channels: &Channels, clock: &Arc<dyn Clock>) -> Apology {
+    let (channels, clock) = (channels.clone(), Arc::clone(clock));
+    Arc::new(move |id, inbound| channels.apology(id, inbound, clock.now_ms()))
 }
 
 async fn listen(addr: &SocketAddr) -> Result<TcpListener, StartError> {

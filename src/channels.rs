@@ -2,11 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use channel_api::{Channel, ChannelId, Conversation, QueueMode};
+use channel_api::{Channel, ChannelId, Conversation, Inbound, InboxId, Level, QueueMode, Reply};
 
 use crate::{
     intake::access::{AccessConfig, ChannelPolicy, Gate},
+    lang::{self, Lang},
+    outbox::{self, Answers},
     session::SessionKey,
+    store::NewPart,
 };
 
 /// One kind of channel.
@@ -154,6 +157,15 @@ impl Channels {
     /// One of them.
     pub fn get(&self, id: &ChannelId) -> Option<&Entry> {
         self.0.get(id)
+    }
+
+    /// The parts that tell a message's sender that it could not be processed; none when its channel is gone.
+    pub fn apology(&self, id: &InboxId, inbound: &Inbound, now: i64) -> Vec<NewPart> {
+        let Some(entry) = self.get(&inbound.channel) else { return Vec::new() };
+        let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
+        let reply = Reply::error(lang::dead_letter_apology(lang));
+        let answers = Answers { entry: id, platform_id: &inbound.platform_id };
+        outbox::rows(entry.channel.as_ref(), &reply, Level::Rich, &inbound.address, Some(answers), now)
     }
 
     /// All of them, ordered by id.

@@ -1,6 +1,6 @@
 //! The gateway's HTTP side: what is served where, to whom, and for how long.
 //!
-//! Every route is one line of [`routes`] with who may use it; the door in front of them (`http/auth.rs`) is closed unless
+//! Every route is one line of `routes` with who may use it; the door in front of them (`http/auth.rs`) is closed unless
 //! that line opens it. The second listener serves only `/channels/*`.
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};

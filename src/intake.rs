@@ -9,8 +9,8 @@ use std::{
 
 use async_trait::async_trait;
 use channel_api::{
-    Accepted, Batch, Clock, IgnoredReason, Inbound, InboxId, Intake as IntakeSeam, IntakeError, Level, QueueMode,
-    Reply, ReplyKind, Settled, SettledPart,
+    Accepted, Batch, Clock, ConversationKind, IgnoredReason, Inbound, InboxId, Intake as IntakeSeam, IntakeError,
+    Level, QueueMode, Reply, ReplyKind, Settled, SettledPart,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -29,6 +29,7 @@ use crate::{
         Action, BootId, InboxStore, NewBatch, NewEntry, NewPart, OverCap, SessionChange, SessionStore, StoreError,
         Stored,
     },
+    upkeep::Ready,
 };
 
 pub mod access;
@@ -46,6 +47,8 @@ pub struct Intake {
     pub queue: QueueConfig,
     /// Limits.
     pub limits: LimitsConfig,
+    /// Told when a commit fails, so that `/readyz` says so at once.
+    pub ready: Ready,
     /// This process.
     pub boot: BootId,
     /// The time.
@@ -101,7 +104,10 @@ impl IntakeSeam for Intake {
             return Ok(answers.into_iter().flatten().collect());
         }
         let kept: Vec<Kept> = entries.iter().map(Kept::of).collect();
-        let stored = self.inbox.accept(NewBatch { entries, cursor }).await.map_err(unavailable)?;
+        let stored = self.inbox.accept(NewBatch { entries, cursor }).await.map_err(|error| {
+            self.ready.store(false);
+            unavailable(error)
+        })?;
         let mut stored = stored.into_iter().zip(kept).map(|(stored, kept)| self.answer(stored, kept));
         Ok(answers.into_iter().filter_map(|answer| answer.or_else(|| stored.next())).collect())
     }
@@ -130,7 +136,15 @@ impl Intake {
         let lang = |named: Option<Lang>| named.or_else(|| Lang::of_text(&event.text)).unwrap_or_else(Lang::current);
         let id = InboxId::generate();
         let mut queue = event.queue;
+        // In a group everybody shares the session: who is a stranger there may look, not steer.
+        let shared = event.conversation.kind == ConversationKind::Group;
+        let steers = |command: &Command| matches!(command, Command::New | Command::Stop | Command::Queue(Some(_)));
         let action = match command {
+            Some((command, named)) if shared && role == Role::Stranger && steers(&command) => {
+                let text = lang::command_not_for_strangers(lang(named));
+                let reply = Reply { kind: ReplyKind::Notice, ..Reply::message(text) };
+                Action::Command { parts: notice(entry, &reply, &event, &id, now), change: SessionChange::None }
+            }
             Some((Command::New, _)) => {
                 // A row of the queue: it takes effect between the turns before and after it.
                 queue = Some(QueueMode::Followup);

@@ -78,7 +78,7 @@ macro_rules! catalogue {
     ($($(#[$doc:meta])* $name:ident($($arg:ident),*) { en: $en:literal, zh: $zh:literal $(,)? })*) => {
         $(
             $(#[$doc])*
-            #[doc = concat!("“", $en, "”")]
+            #[doc = concat!("```text\n", $en, "\n```")]
             pub fn $name(lang: Lang $(, $arg: impl Display)*) -> String {
                 match lang {
                     Lang::En => format!($en),
@@ -467,6 +467,10 @@ catalogue! {
         en: "Nothing is running.",
         zh: "当前没有正在进行的任务。",
     }
+    command_not_for_strangers() {
+        en: "In this group only people the owner has listed may do that.",
+        zh: "在本群中，只有主人列入名单的人才能这样做。",
+    }
     new_session() {
         en: "New conversation. What came before is kept, but I no longer look at it.",
         zh: "已开始新的对话。之前的内容仍有记录，但我不会再参考。",
@@ -682,6 +686,10 @@ catalogue! {
     start_ready(version, url) {
         en: "crawfish {version} is ready at {url}",
         zh: "小龙虾 {version} 已就绪：{url}",
+    }
+    start_token(dir) {
+        en: "Open it in a browser and log in with the token in {dir}/token.",
+        zh: "在浏览器中打开，并用 {dir}/token 中的令牌登录。",
     }
     start_link(link) {
         en: "Open in a browser (this link logs you in; do not share it): {link}",

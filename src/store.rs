@@ -4,6 +4,8 @@
 //! (`store/conformance.rs`) says what every implementation must do. Times are epoch milliseconds and only for display,
 //! back-off and schedules; order comes from sequence numbers alone.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use channel_api::{
     Address, ChannelId, Inbound, InboxId, Level, Part, PartId, QueueMode, Receipt, Reply, SendKey, Settled, StepId,
@@ -864,8 +866,13 @@ pub struct EventRow {
 pub trait Upkeep: Send + Sync + 'static {
     /// Voids all claims of other boots in one transaction: their running entries wait again as suspects (those that ran
     /// alone are counted; the third time makes a dead letter), a `sending` part becomes `uncertain`, a held part
-    /// pending, and every counter is set right.
-    async fn recover(&self, boot: &BootId, now: i64) -> Result<Recovered, StoreError>;
+    /// pending, and every counter is set right. A dead letter's sender gets what `apology` makes of it, in the same
+    /// transaction.
+    async fn recover(&self, boot: &BootId, now: i64, apology: Apology) -> Result<Recovered, StoreError>;
+
+    /// The wall clock was set `by_ms` forward (or back, when negative) while the gateway ran: pauses, debounces and
+    /// expiries end when they would have ended.
+    async fn clock_was_set(&self, by_ms: i64) -> Result<(), StoreError>;
 
     /// Deletes at most 500 rows of what is past its time; true when there may be more.
     async fn prune(&self, now: i64, keep: &Retention) -> Result<bool, StoreError>;
@@ -881,6 +888,15 @@ pub trait Upkeep: Send + Sync + 'static {
 
     /// Closes it after everything queued was committed.
     async fn close(&self);
+}
+
+/// Makes the parts that tell a message's sender that it could not be processed. Called within a transaction that may be
+/// run again: pure but for the ids.
+pub type Apology = Arc<dyn Fn(&InboxId, &Inbound) -> Vec<NewPart> + Send + Sync>;
+
+/// Says nothing: for tests and tools that look at the rows alone.
+pub fn no_apology() -> Apology {
+    Arc::new(|_, _| Vec::new())
 }
 
 /// What a start found.

@@ -16,8 +16,10 @@ use crate::store::{Retention, StoreError, Upkeep};
 
 /// The pause between two looks at the log and old rows.
 const EVERY: Duration = Duration::from_secs(60);
-/// The pause between two probes while commits fail. guarantees.md G9.
-const PROBE: Duration = Duration::from_secs(5);
+/// The pause between two looks at the clock, and between two probes while commits fail. guarantees.md G9.
+const LOOK: Duration = Duration::from_secs(5);
+/// A wall clock that moved this much against the monotonic one was set; less is its ordinary drift.
+const CLOCK_STEP_MS: i64 = 2_000;
 
 /// Whether the gateway can do its work: for `/readyz`.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +40,11 @@ impl Ready {
     /// Whether commits work.
     pub fn store(&self, works: bool) {
         self.0.store_down.store(!works, Ordering::Release);
+    }
+
+    /// Whether the last commit that was tried worked.
+    pub fn store_works(&self) -> bool {
+        !self.0.store_down.load(Ordering::Acquire)
     }
 
     /// Started, and commits work.
@@ -64,11 +71,23 @@ pub async fn run(
         stopping.cancel();
         return;
     }
-    let mut pause = PROBE;
+    let mut rest = EVERY;
+    let mut before = clock.now_ms() - clock.monotonic().as_millis() as i64;
     loop {
         tokio::select! {
-            () = clock.sleep(pause) => {}
+            () = clock.sleep(LOOK) => rest = rest.saturating_sub(LOOK),
             () = stopping.cancelled() => return,
+        }
+        let offset = clock.now_ms() - clock.monotonic().as_millis() as i64;
+        if (offset - before).abs() >= CLOCK_STEP_MS {
+            warn!(by_ms = offset - before, "the machine's clock was set; what waits for a time is moved with it");
+            match store.clock_was_set(offset - before).await {
+                Ok(()) => before = offset,
+                Err(error) => warn!(%error, "what waits could not be moved with the clock yet"),
+            }
+        }
+        if ready.store_works() && !rest.is_zero() {
+            continue;
         }
         let probed = store.probe(clock.now_ms()).await;
         if is_damage(&probed) {
@@ -79,10 +98,9 @@ pub async fn run(
         ready.store(probed.is_ok());
         if let Err(error) = probed {
             warn!(%error, "the store cannot commit; nothing is acknowledged until it can");
-            pause = PROBE;
             continue;
         }
-        pause = EVERY;
+        rest = EVERY;
         loop {
             match store.prune(clock.now_ms(), &Retention::default()).await {
                 Ok(true) if !stopping.is_cancelled() => tokio::task::yield_now().await,

@@ -42,6 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const TRY_AGAIN: Duration = Duration::from_secs(60);
 /// The most sessions of one claim.
 const MOST_AT_ONCE: usize = 64;
+/// How long a message waits for a provider that asks to wait before its tries count.
+const PATIENT_MS: i64 = 60 * 60 * 1000;
 /// The pauses after the first, second, … retryable failure of one turn.
 const FAILURE_PAUSES_MS: [i64; 4] = [1_000, 5_000, 20_000, 60_000];
 
@@ -367,12 +369,15 @@ impl Worker {
         if let Some(why) = &failure {
             warn!(%why, attempts, "the turn failed and waits for another try");
         }
+        // A provider that asks to wait is no fault of the message, for an hour.
+        let oldest = entries.first().map_or(now, |entry| entry.received_at);
+        let counted = failure.clone().filter(|_| asked_wait.is_zero() || now - oldest > PATIENT_MS);
         let release = Release {
             lease,
             entries: entries.iter().map(|entry| entry.id.clone()).collect(),
             not_before: if failure.is_some() { now + pause.max(asked_wait.as_millis() as i64) } else { 0 },
             apology: apology.clone(),
-            failure: failure.clone(),
+            failure: counted,
             now,
         };
         let session = release.lease.session.clone();
@@ -391,12 +396,7 @@ impl Worker {
     }
 
     fn apology(&self, entries: &[InboxEntry], now: i64) -> Vec<NewPart> {
-        let Some(newest) = entries.last() else { return Vec::new() };
-        let Some(entry) = self.channels.get(&newest.inbound.channel) else { return Vec::new() };
-        let lang = Lang::of_text(&newest.inbound.text).unwrap_or_else(Lang::current);
-        let reply = Reply::error(lang::dead_letter_apology(lang));
-        let answers = Answers { entry: &newest.id, platform_id: &newest.inbound.platform_id };
-        outbox::rows(entry.channel.as_ref(), &reply, Level::Rich, &newest.inbound.address, Some(answers), now)
+        entries.last().map_or_else(Vec::new, |newest| self.channels.apology(&newest.id, &newest.inbound, now))
     }
 
     /// Commits the end of a turn; tries until the store takes it, for the work is done and paid for.

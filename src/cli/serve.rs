@@ -1,6 +1,6 @@
 //! `crawfish serve`: runs the gateway and says what to do next.
 
-use std::path::Path;
+use std::{io::IsTerminal, path::Path};
 
 use clap::Args;
 
@@ -80,7 +80,12 @@ fn welcome(loaded: &Loaded, started: &Started<'_>) {
     let lang = loaded.lang;
     eprintln!();
     eprintln!("{}", lang::start_ready(lang, env!("CARGO_PKG_VERSION"), started.url));
-    eprintln!("{}", lang::start_link(lang, &started.link));
+    // The link holds the token: it is for the eyes of who started this, not for a journal that others read.
+    if std::io::stderr().is_terminal() {
+        eprintln!("{}", lang::start_link(lang, &started.link));
+    } else {
+        eprintln!("{}", lang::start_token(lang, loaded.data_dir().display()));
+    }
     if started.demo {
         eprintln!("{}", lang::start_demo(lang));
     }

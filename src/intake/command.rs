@@ -48,7 +48,8 @@ impl Command {
             "help" | "start" | "commands" | "帮助" | "命令" => Self::Help,
             "status" | "状态" => Self::Status,
             "whoami" | "id" | "我是谁" => Self::WhoAmI,
-            "new" | "新对话" | "新会话" => Self::New,
+            // With words behind it, it is a message: they are not dropped.
+            "new" | "新对话" | "新会话" if argument.is_empty() => Self::New,
             "stop" | "abort" | "停止" | "停" => Self::Stop,
             "queue" | "队列" => match argument {
                 "" => Self::Queue(None),
@@ -119,6 +120,7 @@ mod tests {
             ("停车场在哪里", None),
             ("/unknown", None),
             ("/ help", None),
+            ("/new and tell me a story", None),
             ("", None),
             ("/", None),
         ];

@@ -192,7 +192,9 @@ impl Model for Remote {
                     return Ok(response);
                 }
                 Ok(_) => {
-                    let error = ModelError::Retry(lang::model_nothing(Lang::current()));
+                    // Twice nothing is an answer of a kind: said honestly, not asked for ever. bad-inputs.md 61.
+                    let why = lang::model_nothing(Lang::current());
+                    let error = if empty { ModelError::Fatal(why) } else { ModelError::Retry(why) };
                     Failure {
                         error,
                         again: !std::mem::replace(&mut empty, true),

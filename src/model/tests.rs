@@ -574,7 +574,7 @@ async fn nothing_is_asked_for_once_more_and_then_named() {
     ];
     for act in nothing {
         let (result, mock, _) = outcome(vec![act.clone()]).await;
-        assert_eq!(result, Err(ModelError::Retry(lang::model_nothing(Lang::current()))));
+        assert_eq!(result, Err(ModelError::Fatal(lang::model_nothing(Lang::current()))));
         assert_eq!(mock.count(), 2);
         let (result, ..) = outcome(vec![act, good("here")]).await;
         assert_eq!(result.expect("the second").text, "here");

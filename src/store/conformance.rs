@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::{
     Action, BootId, Claim, ClaimAsk, ClaimKind, DeadResolution, EventFilter, Finish, Finished, LaneKey, Lease, Load,
-    NewBatch, NewEntry, NewPart, NextPart, OutboxPart, OverCap, PartFilter, PartOutcome, Release, Released, Retention,
-    SessionChange, StepKind, StepRecord, StepState, Store, StoreError, Stored, TurnOutcome, TurnsOf,
+    NewBatch, NewEntry, NewPart, NextPart, OutboxPart, OverCap, PartFilter, PartOutcome, Recovered, Release, Released,
+    Retention, SessionChange, StepKind, StepRecord, StepState, Store, StoreError, Stored, TurnOutcome, TurnsOf,
 };
 use crate::{
     model::{Message, ToolCall, Usage},
@@ -97,6 +97,8 @@ suite!(
         channels_keep_their_map,
         the_gauge_follows,
         upkeep_answers,
+        what_waits_for_a_time_moves_with_the_clock,
+        the_sender_of_what_a_crash_buried_is_told,
     ]
 );
 
@@ -302,7 +304,7 @@ async fn answered(store: &dyn Store, id: &str, session: &str, parts: Vec<NewPart
 }
 
 async fn recover(store: &dyn Store, who: &str) -> super::Recovered {
-    store.recover(&boot(who), 3_000).await.expect("recovers")
+    store.recover(&boot(who), 3_000, crate::store::no_apology()).await.expect("recovers")
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -1190,6 +1192,40 @@ fn tool_exchange(n: u32) -> Vec<Message> {
         Message::Tool { call_id: id, name: "exec".to_owned(), text: "out".to_owned() },
         said(&format!("answer {n}")),
     ]
+}
+
+async fn what_waits_for_a_time_moves_with_the_clock(store: &dyn Store) {
+    const HOUR: i64 = 3_600_000;
+    accept_all(store, vec![NewEntry { not_before: HOUR, ..new_entry("1", "s", "a") }]).await;
+    assert_eq!(store.next_due(2_000).await, Ok(Some(HOUR)));
+    store.clock_was_set(1 - HOUR).await.expect("moves");
+    let claimed = claim(store).await;
+    assert_eq!(claimed.entries.len(), 1, "due since the clock went back an hour");
+    store.clock_was_set(HOUR).await.expect("moves");
+    assert_eq!(store.next_due(2_000).await, Ok(None), "what waits for no time is left alone");
+}
+
+async fn the_sender_of_what_a_crash_buried_is_told(store: &dyn Store) {
+    accept_all(store, vec![new_entry("1", "s", "a")]).await;
+    let told = std::sync::Arc::new(|id: &InboxId, inbound: &Inbound| {
+        vec![NewPart { entry: Some(id.clone()), to: inbound.address.clone(), ..new_part("sorry", None, "s") }]
+    });
+    let mut found = Recovered::default();
+    for n in 0..4 {
+        let who = format!("bt_crash_{n}");
+        for kind in [ClaimKind::Suspect, ClaimKind::Feared, ClaimKind::Ordinary] {
+            if !claim_as(store, &who, kind, 2_000, 1).await.is_empty() {
+                break;
+            }
+        }
+        found = store.recover(&boot(&format!("bt_next_{n}")), 3_000, told.clone()).await.expect("recovers");
+        if found.dead > 0 {
+            break;
+        }
+    }
+    assert_eq!(found.dead, 1);
+    let next = store.next_part(&lane_of("s"), &boot("bt_last"), 3_000).await.expect("reads");
+    assert!(matches!(next, NextPart::Send(part) if part.key.part.as_str() == "pt_sorry"));
 }
 
 async fn the_window_of_the_history_moves_in_steps(store: &dyn Store) {

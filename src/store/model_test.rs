@@ -370,7 +370,10 @@ async fn run(store: &dyn Store, ops: Vec<Op>) {
             }
             Op::Crash => {
                 boots += 1;
-                let found = store.recover(&boot(&format!("bt_{boots}")), 3_000).await.expect("recovers");
+                let found = store
+                    .recover(&boot(&format!("bt_{boots}")), 3_000, crate::store::no_apology())
+                    .await
+                    .expect("recovers");
                 assert_eq!((found.entries, found.dead, found.uncertain), model.crash());
                 held.iter_mut().for_each(|one| one.good = false);
                 sending.iter_mut().for_each(|one| one.2 = false);

@@ -1,6 +1,6 @@
 //! The store on SQLite: one writer task with group commit and a small pool of readers.
 //!
-//! Every write is a value that can be run again ([`writer::Write`]); reads go through the pool and never wait for the
+//! Every write is a value that can be run again (`writer::Write`); reads go through the pool and never wait for the
 //! writer. Who may open the file at all (`flock`) is the caller's business. Some statements are scripts of several
 //! statements under one set of `$N` parameters (`?N` would not do: sqlx counts their gaps): one hop to SQLite's thread instead of four.
 

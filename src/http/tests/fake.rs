@@ -322,7 +322,11 @@ impl ChannelStore for Rows {
 
 #[async_trait]
 impl Upkeep for Rows {
-    async fn recover(&self, _: &BootId, _: i64) -> Result<Recovered, StoreError> {
+    async fn clock_was_set(&self, _: i64) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn recover(&self, _: &BootId, _: i64, _: crate::store::Apology) -> Result<Recovered, StoreError> {
         Err(StoreError::NotFound)
     }
     async fn prune(&self, _: i64, _: &Retention) -> Result<bool, StoreError> {

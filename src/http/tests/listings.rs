@@ -35,7 +35,7 @@ async fn real() -> Real {
     let store = Arc::new(SqliteStore::open(&dir.path().join("crawfish.db")).await.expect("a new database"));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let boot = BootId::generate();
-    store.recover(&boot, clock.now_ms()).await.expect("nothing to recover");
+    store.recover(&boot, clock.now_ms(), crate::store::no_apology()).await.expect("nothing to recover");
     let journal = Journal::new();
     let gateway =
         start_on(ServerConfig::default(), Limits::default(), journal.clone(), Default::default(), |channels| {
@@ -44,6 +44,7 @@ async fn real() -> Real {
                 sessions: store.clone(),
                 channels: channels.clone(),
                 queue: QueueConfig::default(),
+                ready: crate::upkeep::Ready::default(),
                 limits: LimitsConfig::default(),
                 boot: boot.clone(),
                 clock: clock.clone(),

@@ -122,7 +122,7 @@ async fn a_killed_process_leaves_every_answered_write_behind() {
     assert!(matches!(taken, crate::store::NextPart::Send(_)));
     drop(store);
     let store = open(&path).await;
-    let found = store.recover(&boot("bt_2"), 3_000).await.expect("recovers");
+    let found = store.recover(&boot("bt_2"), 3_000, crate::store::no_apology()).await.expect("recovers");
     assert_eq!((found.entries, found.dead, found.uncertain), (1, 0, 1));
     assert_eq!(store.load().await.expect("counts").queued, answered.len() as u64 - 1);
     store.check().await.expect("is healthy");

@@ -1,16 +1,16 @@
 //! Opening after a crash, health, retention and the end.
 
 use async_trait::async_trait;
-use channel_api::InboxId;
+use channel_api::{Inbound, InboxId};
 use sqlx::ConnectOptions as _;
 
 use super::{
-    SqliteStore, event, finish, get, session, small, turn,
+    SqliteStore, event, finish, get, json, outbox, session, small, turn,
     writer::{Tx, Write},
 };
 use crate::{
     session::SessionKey,
-    store::{BootId, Recovered, Retention, StoreError, Upkeep},
+    store::{Apology, BootId, Recovered, Retention, StoreError, Upkeep},
 };
 
 /// The crashes of an entry that ran alone after which it is a dead letter. guarantees.md G4.
@@ -30,8 +30,12 @@ const MAX_PAUSE_MS: i64 = 3 * 60 * 60 * 1000;
 
 #[async_trait]
 impl Upkeep for SqliteStore {
-    async fn recover(&self, boot: &BootId, now: i64) -> Result<Recovered, StoreError> {
-        self.write(Recover { boot: boot.clone(), now }).await
+    async fn recover(&self, boot: &BootId, now: i64, apology: Apology) -> Result<Recovered, StoreError> {
+        self.write(Recover { boot: boot.clone(), now, apology }).await
+    }
+
+    async fn clock_was_set(&self, by_ms: i64) -> Result<(), StoreError> {
+        self.write(ClockWasSet(by_ms)).await
     }
 
     async fn prune(&self, now: i64, keep: &Retention) -> Result<bool, StoreError> {
@@ -71,6 +75,7 @@ impl Upkeep for SqliteStore {
 struct Recover {
     boot: BootId,
     now: i64,
+    apology: Apology,
 }
 
 /// A session that was leased by a boot that is gone.
@@ -129,7 +134,7 @@ impl Recover {
     async fn take_back(&self, tx: &mut Tx<'_>, orphan: &Orphan, recovered: &mut Recovered) -> Result<(), StoreError> {
         let rows = sqlx::query(
             "UPDATE inbox INDEXED BY inbox_open SET state = 0, suspect = 1, crashes = crashes + $2
-             WHERE session = $1 AND state < 2 AND state = 1 RETURNING seq, id, crashes, bytes",
+             WHERE session = $1 AND state < 2 AND state = 1 RETURNING seq, id, crashes, bytes, payload",
         )
         .bind(orphan.id)
         .bind(orphan.alone)
@@ -146,6 +151,9 @@ impl Recover {
             let id = InboxId::from(get::<String>(row, 1)?);
             finish::bury(tx, get(row, 0)?, CRASHED, self.now).await?;
             event::failed(tx, &orphan.key, &id, CRASHED, self.now).await?;
+            let inbound: Inbound = json(row, 4)?;
+            // Whoever held a connection for the answer died with the old process.
+            outbox::insert_pending(tx, &(self.apology)(&id, &inbound), None).await?;
         }
         recovered.dead += dead;
         let left = rows.len() as u64 - dead;
@@ -162,6 +170,32 @@ impl Recover {
             .execute(&mut *tx.conn)
             .await?;
         session::free(tx, orphan.id, 0, false).await
+    }
+}
+
+/// Moves what waits for a time on the wall clock.
+struct ClockWasSet(i64);
+
+#[async_trait]
+impl Write for ClockWasSet {
+    type Answer = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        sqlx::query(
+            "UPDATE session SET hold_until = CASE WHEN hold_until > 0 THEN max(hold_until + $1, 1) ELSE 0 END,
+                 not_before = CASE WHEN not_before > 0 THEN max(not_before + $1, 1) ELSE 0 END,
+                 parked_until = parked_until + $1
+             WHERE hold_until > 0 OR not_before > 0 OR parked_until IS NOT NULL;
+             UPDATE inbox INDEXED BY inbox_open SET not_before = max(not_before + $1, 1)
+             WHERE state < 2 AND not_before > 0;
+             UPDATE outbox INDEXED BY outbox_open SET expires_at = expires_at + $1,
+                 not_before = CASE WHEN not_before > 0 THEN max(not_before + $1, 1) ELSE 0 END
+             WHERE state < 4",
+        )
+        .bind(self.0)
+        .execute(&mut *tx.conn)
+        .await?;
+        Ok(())
     }
 }
 
