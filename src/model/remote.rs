@@ -171,6 +171,7 @@ impl Model for Remote {
         let mut call = Call { deadline: now + self.limits.total, slow_at: Some(now + SLOW), progress: &shown, cancel };
         let mut tries = 0;
         let mut empty = false;
+        let mut last = None;
         loop {
             tries += 1;
             let slot = match self.wait(self.slots.acquire(), self.limits.total, &mut call).await {
@@ -178,7 +179,12 @@ impl Model for Remote {
                 Err(Stop::Cancelled) => return Err(ModelError::Cancelled),
                 _ => return Err(ModelError::Retry(lang::model_busy(Lang::current()))),
             };
-            let pass = self.breaker.pass(self.clock.monotonic()).map_err(ModelError::RetryAfter)?;
+            let pass = match (self.breaker.pass(self.clock.monotonic()), last.take()) {
+                (Ok(pass), _) => pass,
+                // What this call itself found out is its answer; only who was not let in at all is asked to wait.
+                (Err(_), Some(failed)) => return Err(failed),
+                (Err(wait), None) => return Err(ModelError::RetryAfter(wait)),
+            };
             let result = self.attempt(body.clone(), &mut call).await;
             drop(slot);
             if !matches!(result, Err(Failure { error: ModelError::Cancelled, .. })) {
@@ -221,6 +227,7 @@ impl Model for Remote {
                 Err(Stop::Cancelled) => return Err(ModelError::Cancelled),
                 Err(_) => return Err(failure.error),
             }
+            last = Some(failure.error);
         }
     }
 }
