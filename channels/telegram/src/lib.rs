@@ -1,0 +1,1 @@
+//! Telegram: what the Bot API delivers becomes inbound events, and answers become its messages.
