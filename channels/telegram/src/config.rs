@@ -1,0 +1,282 @@
+//! The section `[channels.telegram.<account>]`, without the keys that every channel has.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, de};
+use url::{Host, Url};
+
+/// Where the Bot API is, when the config does not say.
+const API_URL: &str = "https://api.telegram.org";
+
+/// One bot.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// What @BotFather gave: `123456789:AA…`.
+    pub token: Secret,
+    /// Where the Bot API is: a server of one's own, or one under a path of another. Plain `http` only on this machine
+    /// or a private network, because the token is part of every address.
+    #[serde(default = "default_api_url")]
+    pub api_url: String,
+    /// How updates come.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Whether sends keep to the pace that Telegram allows. `off` is for a server of one's own that has no limits.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+fn default_api_url() -> String {
+    API_URL.to_owned()
+}
+
+/// How updates come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The gateway asks for them: works behind any router.
+    #[default]
+    Polling,
+    /// Telegram posts them to the gateway.
+    Webhook,
+}
+
+/// Whether sends are paced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limits {
+    /// One message a second in a chat, 20 a minute in a group, 30 a second in all.
+    #[default]
+    On,
+    /// As fast as they come.
+    Off,
+}
+
+/// A text that is never shown.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The deserializer's own words for a wrong type would show the value.
+        match serde_json::Value::deserialize(deserializer)? {
+            serde_json::Value::String(text) => Ok(Self(text)),
+            _ => Err(de::Error::custom("`token` must be a text in quotes")),
+        }
+    }
+}
+
+/// Why no channel can be built. Each names its key; none shows a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The token is not what @BotFather gives.
+    #[error("`token` {0}")]
+    BadToken(&'static str),
+    /// Not an address that the Bot API can be called at.
+    #[error("`api_url` {0}")]
+    BadApiUrl(String),
+    /// A mode that is not built.
+    #[error(
+        "`mode` = \"webhook\" is not supported yet: use \"polling\", which needs no address reachable from outside"
+    )]
+    NoWebhookMode,
+    /// The HTTP client could not be built.
+    #[error("the HTTP client cannot be built: {0}")]
+    Client(String),
+}
+
+impl Config {
+    /// Everything that can be said without asking Telegram.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the key.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if let Some(problem) = problem_of(self.token.expose()) {
+            return Err(ConfigError::BadToken(problem));
+        }
+        self.api()?;
+        if self.mode == Mode::Webhook {
+            return Err(ConfigError::NoWebhookMode);
+        }
+        Ok(())
+    }
+
+    /// Where the Bot API is, without a slash at its end.
+    pub(crate) fn api(&self) -> Result<Url, ConfigError> {
+        let bad = |text: &str| ConfigError::BadApiUrl(text.to_owned());
+        let url = Url::parse(self.api_url.trim()).map_err(|error| bad(&format!("is no URL: {error}")))?;
+        let Some(host) = url.host() else { return Err(bad("names no host")) };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(bad("must not hold a user name or password"));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(bad("must end with its path: no `?` and no `#`"));
+        }
+        if url.path().split('/').any(|segment| segment.starts_with("bot") && segment.contains(':')) {
+            return Err(bad("must not hold the token: it is added by itself"));
+        }
+        match url.scheme() {
+            "https" => Ok(url),
+            "http" if is_near(&host) => Ok(url),
+            "http" => Err(bad("must begin with https://: the token would cross the network unprotected")),
+            _ => Err(bad("must begin with https://")),
+        }
+    }
+}
+
+/// Whether a host is this machine: it is reached directly, whatever proxy is set. dependencies.md §9.
+pub(crate) fn is_loopback(host: &Host<&str>) -> bool {
+    match host {
+        Host::Ipv4(ip) => ip.is_loopback(),
+        Host::Ipv6(ip) => ip.is_loopback(),
+        Host::Domain(name) => {
+            let name = name.trim_end_matches('.');
+            name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost")
+        }
+    }
+}
+
+/// Whether a host is this machine or on a private network: a name without a dot is a container's or a neighbour's.
+fn is_near(host: &Host<&str>) -> bool {
+    is_loopback(host)
+        || match host {
+            Host::Ipv4(ip) => ip.is_private() || ip.is_link_local(),
+            Host::Ipv6(ip) => ip.is_unique_local() || ip.is_unicast_link_local(),
+            Host::Domain(name) => {
+                let name = name.trim_end_matches('.').to_ascii_lowercase();
+                !name.contains('.') || [".local", ".internal", ".lan"].iter().any(|end| name.ends_with(end))
+            }
+        }
+}
+
+/// What is wrong with a token, in words that fit behind its key.
+fn problem_of(token: &str) -> Option<&'static str> {
+    let lower = token.to_ascii_lowercase();
+    if token.trim().is_empty() {
+        return Some("is empty: ask @BotFather for one with /newbot");
+    }
+    if token.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Some(match lower.trim_start().starts_with("bearer ") {
+            true => "must stand alone, without `Bearer`",
+            false => "has white space or control characters around or in it",
+        });
+    }
+    if token.contains(['"', '\'', '“', '”', '‘', '’', '`']) {
+        return Some("has quotes in it: it must stand alone");
+    }
+    if lower.starts_with("bot") {
+        return Some("must begin with the bot's number: leave `bot` out, it belongs to the address");
+    }
+    if token.contains('/') {
+        return Some("must be the token alone, not an address");
+    }
+    let Some((number, key)) = token.split_once(':') else {
+        return Some("has no colon: it looks like `123456789:AA…`, as @BotFather gives it");
+    };
+    let digits = !number.is_empty() && number.len() <= 20 && number.bytes().all(|b| b.is_ascii_digit());
+    let letters = key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    if !digits || !letters {
+        return Some("has characters that no token has: it looks like `123456789:AA…`, as @BotFather gives it");
+    }
+    match key.len() {
+        ..30 => Some("is too short: copy all of it from @BotFather"),
+        129.. => Some("is too long for a token"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "123456789:AAF0_ak-8s7dHqXyZ1234567890abcdefgh";
+
+    fn check(text: &str) -> String {
+        match toml::from_str::<Config>(text) {
+            Err(error) => error.message().to_owned(),
+            Ok(config) => match config.check() {
+                Ok(()) => "fine".to_owned(),
+                Err(error) => error.to_string(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_token_is_what_botfather_gives_and_what_is_wrong_is_said_without_showing_it() {
+        assert_eq!(check(&format!("token = '{GOOD}'")), "fine");
+        for (token, says) in [
+            (String::new(), "is empty"),
+            ("  ".to_owned(), "is empty"),
+            (format!("{GOOD}\\n"), "white space"),
+            (format!(" {GOOD}"), "white space"),
+            (format!("\\\"{GOOD}\\\""), "quotes"),
+            (format!("“{GOOD}”"), "quotes"),
+            (format!("Bearer {GOOD}"), "`Bearer`"),
+            (format!("bot{GOOD}"), "leave `bot` out"),
+            (format!("https://api.telegram.org/bot{GOOD}/"), "not an address"),
+            ("123456789".to_owned(), "no colon"),
+            ("123456789:AAF0".to_owned(), "too short"),
+            ("name:AAF0_ak-8s7dHqXyZ1234567890abcdefgh".to_owned(), "characters"),
+            ("123456789:AAF0_ak-8s7dHqXyZ1234567890abcdefg！".to_owned(), "characters"),
+        ] {
+            let said = check(&format!("token = \"{token}\""));
+            assert!(said.contains("`token`") && said.contains(says), "{token}: {said}");
+            assert!(!said.contains("AAF0"), "shows the token: {said}");
+        }
+        let said = check("token = 123456789");
+        assert!(said.contains("text in quotes") && !said.contains("123456789"), "{said}");
+        let shown = format!("{:?}", toml::from_str::<Config>(&format!("token = '{GOOD}'")));
+        assert!(!shown.contains("AAF0"), "{shown}");
+    }
+
+    #[test]
+    fn missing_and_unknown_keys_are_named() {
+        assert!(check("").contains("missing field `token`"));
+        assert!(check(&format!("token = '{GOOD}'\napi_ulr = 'x'")).contains("unknown field `api_ulr`"));
+        assert!(check(&format!("token = '{GOOD}'\nlimits = 'maybe'")).contains("maybe"));
+        let said = check(&format!("token = '{GOOD}'\nmode = 'webhook'"));
+        assert!(said.contains("polling"), "{said}");
+    }
+
+    #[test]
+    fn plain_http_stays_on_this_machine_and_private_networks() {
+        for (url, fine) in [
+            ("https://api.telegram.org", true),
+            ("https://relay.example.com/telegram/", true),
+            ("http://127.0.0.1:8081", true),
+            ("http://localhost:8081/prefix", true),
+            ("http://[::1]:8081", true),
+            ("http://telegram-bot-api:8081", true),
+            ("http://192.168.1.7:8081", true),
+            ("http://api.telegram.org", false),
+            ("http://8.8.8.8", false),
+            ("ftp://127.0.0.1", false),
+            ("api.telegram.org", false),
+            ("https://user:pw@example.com", false),
+            ("https://example.com/?x=1", false),
+            ("https://example.com/bot123:abc/", false),
+        ] {
+            let said = check(&format!("token = '{GOOD}'\napi_url = '{url}'"));
+            assert_eq!(said == "fine", fine, "{url}: {said}");
+            assert!(fine || said.contains("`api_url`"), "{url}: {said}");
+        }
+    }
+}
