@@ -34,7 +34,7 @@ use crate::{
     journal::{Journal, LiveRow},
     lang::{self, Lang},
     model::{Message, Model, ModelError, ModelRequest, Progress, Usage},
-    policy::{Role, Verdict, may_call},
+    policy::{Asker, Role, Verdict, may_use},
     reply::{HoldBack, Policy},
     session::SessionKey,
     store::{Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, TurnStore},
@@ -248,9 +248,10 @@ impl Agent {
         let inbound = &newest.inbound;
         let role = claim.entries.iter().map(|entry| entry.role).min().unwrap_or(Role::Stranger);
         let group = inbound.conversation.kind == ConversationKind::Group;
+        let asker = Asker { role, direct: !group };
         let skills = self.briefing.skills();
         // What a turn may not use, it does not see.
-        let tools = self.tools.narrowed(|_, effect| may_call(role, effect) == Verdict::Allow);
+        let tools = self.tools.narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow);
         let named = skills.usable().filter(|skill| skill.model_invocable && role > Role::Stranger);
         let named = named.map(|skill| (skill.name.clone(), skill.location.display().to_string())).collect();
         let offered: Arc<dyn Toolbox> = Arc::new(Offered::new(tools.clone(), named));

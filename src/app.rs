@@ -33,6 +33,7 @@ use crate::{
     media::MediaFolder,
     model::{self, Model, config::ModelConfig, failover::Failover},
     outbox::LaneWakeUp,
+    secrets::{Redactor, Secret},
     settlements::{Kv, Settlements},
     skills::{self, ProcessEnv, Shelf, Skills, State},
     store::{
@@ -40,7 +41,7 @@ use crate::{
         sqlite::{OpenError, SqliteStore},
     },
     supervisor::{self, Health},
-    tools::Registry,
+    tools::{Parts, Registry},
     upkeep::{self, Ready},
     worker::Worker,
     workspace,
@@ -154,6 +155,12 @@ fn workspace_dir(loaded: &Loaded) -> PathBuf {
     loaded.path(&loaded.config.agent.workspace)
 }
 
+/// What the tools stand on.
+pub fn tool_parts(loaded: &Loaded) -> Parts {
+    let secrets: Vec<Secret> = loaded.secrets().map(Secret::new).collect();
+    Parts { config: loaded.config.tools.clone(), redactor: Redactor::new(&secrets) }
+}
+
 /// The agents of this configuration.
 ///
 /// # Errors
@@ -174,11 +181,12 @@ pub fn build_agents(
         .map_err(|error| StartError::Section { key: error.key.clone(), text: error.text })?;
     let home = config_home();
     let limits = &config.limits;
+    let parts = tool_parts(loaded);
     let build = |id: &str, workspace: PathBuf, model: Arc<dyn Model>| Agent {
         id: id.to_owned(),
         briefing: Briefing::new(id, workspace.clone(), Arc::clone(shelf), Arc::clone(clock), home.clone()),
         model,
-        tools: Registry::builtin(),
+        tools: Registry::builtin(&parts),
         workspace,
         config: config.agent.clone(),
         turns: Arc::clone(store) as Arc<dyn TurnStore>,

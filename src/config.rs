@@ -35,6 +35,7 @@ use crate::{
     model::config::ModelConfig,
     os,
     store::config::StoreConfig,
+    tools::ToolsConfig,
 };
 
 pub mod doors;
@@ -70,6 +71,8 @@ pub struct Config {
     pub models: BTreeMap<String, ModelConfig>,
     /// `[skills]`.
     pub skills: SkillsConfig,
+    /// `[tools]`.
+    pub tools: ToolsConfig,
     /// `[limits]`.
     pub limits: LimitsConfig,
     /// `[log]`.
@@ -81,8 +84,8 @@ pub struct Config {
 }
 
 /// The names of the sections.
-const SECTIONS: [&str; 11] =
-    ["server", "store", "agent", "agents", "access", "models", "skills", "limits", "log", "ui", "channels"];
+const SECTIONS: [&str; 12] =
+    ["server", "store", "agent", "agents", "access", "models", "skills", "tools", "limits", "log", "ui", "channels"];
 
 /// `[skills]`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -205,6 +208,7 @@ impl Loaded {
         put("agents", toml::Value::try_from(&config.agents));
         put("access", toml::Value::try_from(&config.access));
         put("skills", toml::Value::try_from(&config.skills));
+        put("tools", toml::Value::try_from(&config.tools));
         put("limits", toml::Value::try_from(&config.limits));
         put("log", toml::Value::try_from(&config.log));
         put("ui", toml::Value::try_from(&config.ui));
@@ -621,6 +625,7 @@ impl Check<'_> {
             access: self.section(root, "access"),
             models: self.named(root, "models"),
             skills: self.section(root, "skills"),
+            tools: self.section(root, "tools"),
             limits: self.section(root, "limits"),
             log: self.section(root, "log"),
             ui: self.section(root, "ui"),
@@ -851,7 +856,7 @@ impl Check<'_> {
 
     fn ranges(&mut self, config: &Config) {
         let (agent, queue, limits) = (&config.agent, &config.agent.queue, &config.limits);
-        let table: [(&[&str], u64, u64, u64); 12] = [
+        let table: [(&[&str], u64, u64, u64); 13] = [
             (&["agent", "max_rounds"], agent.max_rounds.into(), 1, 200),
             (&["agent", "workers"], agent.workers.into(), 1, 4096),
             (&["agent", "tool_output_chars"], agent.tool_output_chars.into(), 200, 1_000_000),
@@ -859,6 +864,7 @@ impl Check<'_> {
             (&["agent", "history_bytes"], agent.history_bytes.into(), 1024, 64 << 20),
             (&["agent", "queue", "debounce_ms"], queue.debounce_ms.into(), 0, 60_000),
             (&["agent", "queue", "cap"], queue.cap.into(), 1, 10_000),
+            (&["tools", "exec", "timeout"], config.tools.exec.timeout, 1, 120),
             (&["limits", "max_queued"], limits.max_queued, 1, 10_000_000),
             (&["limits", "max_queued_mib"], limits.max_queued_mib, 1, 65_536),
             (&["limits", "turn_idle_s"], limits.turn_idle_s, 1, 86_400),

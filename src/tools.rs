@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub use crate::model::ToolSpec;
+pub use crate::{model::ToolSpec, policy::Effect};
+use crate::{policy::Terms, secrets::Redactor};
 
 // What a call passes on its way in.
 pub mod arguments;
@@ -21,6 +22,7 @@ pub use registry::{Ready, Refused, Registry};
 
 // The tools.
 mod edit;
+pub mod exec;
 mod find;
 mod grep;
 mod ls;
@@ -36,8 +38,25 @@ mod walk;
 #[cfg(test)]
 mod fixture;
 
+/// `[tools]`: what tools may do, a section each.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ToolsConfig {
+    /// `[tools.exec]`.
+    pub exec: exec::ExecConfig,
+}
+
+/// What tools stand on that is not of the call: made once, shared by all agents.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    /// The settings.
+    pub config: ToolsConfig,
+    /// Takes the configuration's secrets out of what a tool gives.
+    pub redactor: Redactor,
+}
+
 /// Every tool that comes with the gateway: the one list.
-pub fn builtin() -> Vec<Arc<dyn Tool>> {
+pub fn builtin(_parts: &Parts) -> Vec<Arc<dyn Tool>> {
     vec![
         Arc::new(edit::EditFile),
         Arc::new(find::FindFiles),
@@ -57,43 +76,16 @@ pub trait Tool: Send + Sync + 'static {
     /// What a second run would do.
     fn effect(&self) -> Effect;
 
+    /// Who may use it.
+    fn terms(&self) -> Terms {
+        Terms::of(self.effect())
+    }
+
     /// Runs it with arguments that satisfy the schema. Ends promptly when `ctx.cancel` fires.
     ///
     /// # Errors
     /// [`ToolError`], named by what the turn does next.
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError>;
-}
-
-/// What a second run of a call would do: decides what recovery may repeat. guarantees.md G4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Effect {
-    /// Changes nothing: run again freely.
-    Read,
-    /// A second run leaves the same state.
-    Idempotent,
-    /// A second run would do it twice: never repeated by the machine.
-    Effect,
-}
-
-impl Effect {
-    /// The name in rows.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Idempotent => "idempotent",
-            Self::Effect => "effect",
-        }
-    }
-
-    /// The class of that name; what is unknown counts as the worst.
-    pub fn parse(name: &str) -> Self {
-        match name {
-            "read" => Self::Read,
-            "idempotent" => Self::Idempotent,
-            _ => Self::Effect,
-        }
-    }
 }
 
 /// What a call may use.

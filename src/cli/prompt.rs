@@ -13,8 +13,8 @@ use crate::{
     clock::SystemClock,
     config::Env,
     lang::Lang,
-    policy::{self, Role, Verdict},
-    tools,
+    policy::{Asker, Role, Verdict, may_use},
+    tools::Registry,
 };
 
 /// Looks at the system prompt. 查看系统提示词。
@@ -62,11 +62,9 @@ impl Prompt {
         let role = Role::parse(role);
         let workspace = loaded.path(&loaded.config.agent.workspace);
         let briefing = Briefing::new("main", workspace, shelf, clock, loaded.env.home());
-        let specs: Vec<_> = tools::builtin()
-            .iter()
-            .filter(|tool| policy::may_call(role, tool.effect()) == Verdict::Allow)
-            .map(|tool| tool.spec())
-            .collect();
+        let asker = Asker { role, direct: true };
+        let tools = Registry::builtin(&app::tool_parts(&loaded));
+        let specs = tools.narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow).specs();
         let need = Need {
             role,
             memory: role == Role::Owner,

@@ -20,7 +20,7 @@ use crate::{
     agent::briefing::Need,
     inspect::{self, Query},
     lang::Lang,
-    policy::{Role, Verdict, may_call},
+    policy::{Asker, Role, Verdict, may_use},
     session::SessionKey,
     store::{DeadResolution, StoreError},
 };
@@ -174,7 +174,8 @@ pub async fn prompt(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answe
         model: agent.model.name(),
         lang: agent.config.lang.unwrap_or_else(Lang::current),
     };
-    let tools = agent.tools.narrowed(|_, effect| may_call(Role::Owner, effect) == Verdict::Allow);
+    let asker = Asker { role: Role::Owner, direct: true };
+    let tools = agent.tools.narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow);
     let brief = agent.briefing.brief(&need, &agent.briefing.skills(), &tools.specs());
     Ok(shown(json!({ "agent": agent.id, "text": brief.text, "sections": brief.sections })))
 }

@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use serde_json::Value;
 
 use super::{
-    Effect, Tool, ToolSpec,
+    Parts, Tool, ToolSpec,
     arguments::{ArgumentError, Checker, Prepared, Repair},
     names,
 };
+use crate::policy::Terms;
 
 /// The tools of an agent. Cheap to clone and to narrow.
 #[derive(Clone, Default)]
@@ -58,9 +59,9 @@ impl std::error::Error for Refused {}
 
 impl Registry {
     /// Holds [`super::builtin`].
-    pub fn builtin() -> Self {
+    pub fn builtin(parts: &Parts) -> Self {
         let mut registry = Self::default();
-        for tool in super::builtin() {
+        for tool in super::builtin(parts) {
             registry.add(tool).expect("a test adds every built-in tool");
         }
         registry
@@ -88,10 +89,10 @@ impl Registry {
         Ok(())
     }
 
-    /// The tools that `allowed` lets through: what a role or a skill may use.
+    /// The tools that `allowed` lets through: what an asker or a skill may use.
     #[must_use]
-    pub fn narrowed(&self, allowed: impl Fn(&str, Effect) -> bool) -> Self {
-        let entries = self.entries.iter().filter(|(name, entry)| allowed(name, entry.tool.effect()));
+    pub fn narrowed(&self, allowed: impl Fn(&str, Terms) -> bool) -> Self {
+        let entries = self.entries.iter().filter(|(name, entry)| allowed(name, entry.tool.terms()));
         Self { entries: entries.map(|(name, entry)| (name.clone(), entry.clone())).collect() }
     }
 
@@ -135,7 +136,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::{ToolContext, ToolError, ToolOutput, builtin, fixture::Fixture};
+    use crate::{
+        policy::Role,
+        tools::{Effect, ToolContext, ToolError, ToolOutput, fixture::Fixture},
+    };
+
+    fn builtin() -> Vec<Arc<dyn Tool>> {
+        super::super::builtin(&Parts::default())
+    }
 
     /// A tool with a spec of the test's choosing.
     struct Odd(ToolSpec);
@@ -171,15 +179,18 @@ mod tests {
         let mut backwards = builtin();
         backwards.reverse();
         assert_eq!(bytes(builtin()), bytes(backwards));
-        assert_eq!(bytes(builtin()), serde_json::to_string(&Registry::builtin().specs()).expect("it serialises"));
+        assert_eq!(
+            bytes(builtin()),
+            serde_json::to_string(&Registry::builtin(&Parts::default()).specs()).expect("it serialises")
+        );
         // The first request has 12 KB for everything.
         assert!(bytes(builtin()).len() < 4_500, "{} bytes", bytes(builtin()).len());
-        assert_eq!(Registry::builtin().names(), ["edit", "find", "grep", "ls", "read", "write"]);
+        assert_eq!(Registry::builtin(&Parts::default()).names(), ["edit", "find", "grep", "ls", "read", "write"]);
     }
 
     #[test]
     fn bad_tools_are_refused_with_a_reason() {
-        let mut registry = Registry::builtin();
+        let mut registry = Registry::builtin(&Parts::default());
         for (name, schema, told) in [
             ("read", json!({"type": "object"}), "already a tool named `read`"),
             ("Bad Name\n", json!({"type": "object"}), "the tool name `Bad Name\\n`"),
@@ -204,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_narrowed_registry_knows_nothing_of_the_rest() {
-        let reading = Registry::builtin().narrowed(|_, effect| effect == Effect::Read);
+        let reading = Registry::builtin(&Parts::default()).narrowed(|_, terms| terms.least == Role::Member);
         assert_eq!(reading.names(), ["find", "grep", "ls", "read"]);
         assert!(reading.get("write").is_none());
         let refused = reading.prepare("write_file", "{}").err().expect("not there");
@@ -217,7 +228,7 @@ mod tests {
     #[tokio::test]
     async fn calls_in_other_agents_words_run() {
         let house = Fixture::new();
-        let registry = Registry::builtin();
+        let registry = Registry::builtin(&Parts::default());
         for (name, arguments, answer) in [
             ("write_file", r#"{"filePath": "a.txt", "text": "one\ntwo\n"}"#, "Created `a.txt`: 8 bytes, 2 lines."),
             ("functions.read", "{'file_path': 'a.txt',}", "one\ntwo\n"),
@@ -238,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_argument_that_is_not_understood_is_not_dropped() {
-        let registry = Registry::builtin();
+        let registry = Registry::builtin(&Parts::default());
         let refused = registry.prepare("write", r#"{"path": "a", "content": "b", "append": true}"#).err();
         let text = refused.expect("it would overwrite").to_string();
         assert!(text.contains("- /append: expected no such argument, got one"), "{text}");

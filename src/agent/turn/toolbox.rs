@@ -70,10 +70,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::tools::Parts;
 
     fn offered() -> Offered {
         let skills = vec![("weather-now".to_owned(), "skills/weather/SKILL.md".to_owned())];
-        Offered::new(Registry::builtin(), skills)
+        Offered::new(Registry::builtin(&Parts::default()), skills)
     }
 
     #[test]
