@@ -27,6 +27,7 @@ pub struct Kind {
 pub const KINDS: &[Kind] = &[
     Kind { name: "console", owners_own: true, check: console::check, build: console::build },
     Kind { name: "webhook", owners_own: false, check: webhook::check, build: webhook::build },
+    Kind { name: "telegram", owners_own: false, check: telegram::check, build: telegram::build },
 ];
 
 /// What a channel is built from.
@@ -88,16 +89,38 @@ mod webhook {
             // Its first line names the key and never the value.
             error.message().to_owned()
         })?;
-        let http = match proxy {
-            None | Some("none") => reqwest::Client::builder().no_proxy(),
-            Some("env") => reqwest::Client::builder(),
-            Some(url) => {
-                let proxy = reqwest::Proxy::all(url).map_err(|error| error.without_url().to_string())?;
-                reqwest::Client::builder().proxy(proxy)
-            }
-        };
-        channel_webhook::Webhook::new(account, config, http).map_err(|error| error.to_string())
+        channel_webhook::Webhook::new(account, config, through(proxy)?).map_err(|error| error.to_string())
     }
+}
+
+mod telegram {
+    use super::*;
+
+    pub fn check(settings: &toml::Table) -> Result<(), String> {
+        read(settings)?.check().map_err(|error| error.to_string())
+    }
+
+    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
+        let http = through(channel.policy.proxy.as_deref())?;
+        let telegram = channel_telegram::Telegram::new(channel.id.account(), &read(channel.settings)?, http);
+        Ok(Arc::new(telegram.map_err(|error| error.to_string())?))
+    }
+
+    fn read(settings: &toml::Table) -> Result<channel_telegram::Config, String> {
+        settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+}
+
+/// A client that goes through the `proxy` of a channel: none unless it is set.
+fn through(proxy: Option<&str>) -> Result<reqwest::ClientBuilder, String> {
+    Ok(match proxy {
+        None | Some("none") => reqwest::Client::builder().no_proxy(),
+        Some("env") => reqwest::Client::builder(),
+        Some(url) => {
+            let proxy = reqwest::Proxy::all(url).map_err(|error| error.without_url().to_string())?;
+            reqwest::Client::builder().proxy(proxy)
+        }
+    })
 }
 
 /// One channel as the gateway uses it: its adapter, its gate, its policy.
@@ -173,5 +196,18 @@ impl Channels {
         let mut all: Vec<&Entry> = self.0.values().collect();
         all.sort_by(|a, b| a.channel.id().cmp(b.channel.id()));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intake::command::Command;
+
+    #[test]
+    fn every_command_that_telegram_offers_is_obeyed() {
+        for (name, ..) in channel_telegram::COMMANDS {
+            assert!(Command::parse(&format!("/{name}")).is_some(), "/{name}");
+        }
     }
 }

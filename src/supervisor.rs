@@ -72,7 +72,7 @@ async fn keep(channel: Arc<dyn Channel>, context: ChannelContext, health: Health
         health.set(&id, "running", None, false);
         let began = context.clock.monotonic();
         let ended = AssertUnwindSafe(channel.run(context.clone())).catch_unwind().await;
-        let why = match ended {
+        let (why, wanted) = match ended {
             Ok(Ok(())) => {
                 info!("the channel ended");
                 health.set(&id, "stopped", None, false);
@@ -86,13 +86,14 @@ async fn keep(channel: Arc<dyn Channel>, context: ChannelContext, health: Health
                 context.shutdown.cancelled().await;
                 return;
             }
-            Ok(Err(ChannelError::Restart(why))) => why,
-            Err(_) => "the adapter panicked; see the log".to_owned(),
+            Ok(Err(ChannelError::Restart(why))) => (why, Duration::ZERO),
+            Ok(Err(ChannelError::RestartAfter(pause, why))) => (why, pause),
+            Err(_) => ("the adapter panicked; see the log".to_owned(), Duration::ZERO),
         };
         if context.clock.monotonic().saturating_sub(began) >= HEALTHY {
             failures = 0;
         }
-        let pause = PAUSES[failures.min(PAUSES.len() - 1)];
+        let pause = PAUSES[failures.min(PAUSES.len() - 1)].max(wanted);
         failures += 1;
         warn!(%why, seconds = pause.as_secs(), "the channel failed and is started again");
         health.set(&id, "restarting", Some(why), true);

@@ -149,6 +149,9 @@ pub enum ChannelError {
     /// Start it again, with growing pauses.
     #[error("{0}")]
     Restart(String),
+    /// Start it again, but not before this pause is over: the platform refuses until then.
+    #[error("{1}")]
+    RestartAfter(Duration, String),
     /// Do not start it again before the configuration changes: wrong token, missing permission.
     #[error("{0}")]
     Stop(String),

@@ -1,0 +1,339 @@
+//! Payloads as the Bot API sends them, and payloads as nobody should.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn me() -> Me {
+    Me { id: UserId(4242), username: "Crawfish_Bot".to_owned() }
+}
+
+fn channel() -> ChannelId {
+    ChannelId::new("telegram", "main")
+}
+
+fn read(update: &Value) -> Option<Inbound> {
+    inbound(&channel(), &me(), update)
+}
+
+fn taken(update: &Value) -> Inbound {
+    read(update).unwrap_or_else(|| panic!("not taken: {update}"))
+}
+
+/// The updates of `fixtures/updates.json` by their names.
+fn recorded(name: &str) -> Value {
+    let all: Value = serde_json::from_str(include_str!("../fixtures/updates.json")).expect("the fixtures are JSON");
+    all.get(name).cloned().unwrap_or_else(|| panic!("no fixture {name}"))
+}
+
+/// A group message with these words and entities.
+fn in_group(text: &str, entities: Value) -> Value {
+    json!({ "update_id": 7, "message": {
+        "message_id": 31, "date": 1_795_000_000, "text": text, "entities": entities,
+        "from": { "id": 99, "is_bot": false, "first_name": "Ada", "username": "ada" },
+        "chat": { "id": -1_001_234_567_890_i64, "type": "supergroup", "title": "Friends" },
+    }})
+}
+
+fn entity(kind: &str, offset: i64, length: i64) -> Value {
+    json!({ "type": kind, "offset": offset, "length": length })
+}
+
+#[test]
+fn a_private_message_is_whole_and_addressed_to_us() {
+    let event = taken(&recorded("private text"));
+    let expected = Inbound {
+        channel: channel(),
+        platform_id: "99:11".to_owned(),
+        fingerprint: None,
+        kind: InboundKind::Message,
+        conversation: Conversation { kind: ConversationKind::Direct, id: "99".to_owned(), thread: None, title: None },
+        sender: Sender { id: "99".to_owned(), name: Some("Ada Lovelace".to_owned()), is_bot: false },
+        text: "你好 👋".to_owned(),
+        attachments: Vec::new(),
+        mentions_us: true,
+        reply_to: None,
+        at: Some(1_795_000_000_000),
+        address: Target { chat: 99, thread: None, reply: None }.address(&channel()),
+        trust: Trust::Own,
+        more_expected: None,
+        queue: None,
+        hold: false,
+    };
+    assert_eq!(event, expected);
+    assert_eq!(event.address.lane, "99");
+    assert_eq!(Target::of(&event.address), Some(Target { chat: 99, thread: None, reply: None }));
+}
+
+#[test]
+fn a_group_message_is_for_us_when_it_names_us_or_answers_us() {
+    let named = |text: &str, offset, length| taken(&in_group(text, json!([entity("mention", offset, length)])));
+    let event = named("hey @crawfish_BOT what is up", 4, 13);
+    assert!(event.mentions_us);
+    assert_eq!(event.text, "hey @crawfish_BOT what is up");
+    assert_eq!(event.address.lane, "-1001234567890");
+    assert_eq!(Target::of(&event.address).and_then(|target| target.reply), Some(31));
+    assert!(!named("hey @crawfish_bot2 what is up", 4, 14).mentions_us);
+    assert!(!taken(&in_group("hey @crawfish_bot, quoted as code", json!([entity("code", 4, 13)]))).mentions_us);
+    assert!(!taken(&in_group("what is up", json!([]))).mentions_us);
+    let by_id = |id: u64| {
+        let user = json!({ "id": id, "is_bot": true, "first_name": "Craw" });
+        taken(&in_group("hey Craw", json!([{ "type": "text_mention", "offset": 4, "length": 4, "user": user }])))
+    };
+    assert!(by_id(4242).mentions_us && !by_id(4243).mentions_us);
+
+    let reply = taken(&recorded("group reply to the bot"));
+    assert!(reply.mentions_us);
+    let answered = ReplyTo {
+        id: Some("-1001234567890:40".to_owned()),
+        text: Some("It rains.".to_owned()),
+        sender_id: Some("4242".to_owned()),
+    };
+    assert_eq!(reply.reply_to, Some(answered));
+    assert!(!taken(&recorded("group reply to somebody")).mentions_us);
+}
+
+#[test]
+fn our_name_is_cut_where_it_is_only_the_address() {
+    let cut = |text: &str, offset, length| taken(&in_group(text, json!([entity("mention", offset, length)]))).text;
+    assert_eq!(cut("@crawfish_bot 停止", 0, 13), "停止");
+    assert_eq!(cut("@Crawfish_Bot, stop", 0, 13), "stop");
+    assert_eq!(cut("👩‍👩‍👧 weather @crawfish_bot ", 17, 13), "👩‍👩‍👧 weather");
+    assert_eq!(cut("ask @crawfish_bot about it", 4, 13), "ask @crawfish_bot about it");
+    assert_eq!(cut("@crawfish_bot", 0, 13), "@crawfish_bot", "nothing but the name is still something");
+    let both = json!([entity("mention", 0, 13), entity("mention", 17, 13)]);
+    assert_eq!(taken(&in_group("@crawfish_bot hi @crawfish_bot", both)).text, "hi");
+}
+
+#[test]
+fn commands_are_for_the_bot_they_name() {
+    let command = |text: &str, length| read(&in_group(text, json!([entity("bot_command", 0, length)])));
+    let ours = command("/status@CRAWFISH_bot now", 20).expect("ours");
+    assert_eq!((ours.text.as_str(), ours.mentions_us), ("/status now", true));
+    assert_eq!(command("/status@other_bot", 17), None);
+    assert!(command("/status", 7).expect("one of the menu").mentions_us);
+    assert!(!command("/roll 2d6", 5).expect("somebody's").mentions_us);
+    let inside = taken(&in_group("see /status@other_bot", json!([entity("bot_command", 4, 17)])));
+    assert!(!inside.mentions_us);
+}
+
+#[test]
+fn entities_that_lie_are_drawn_in() {
+    for (offset, length) in
+        [(0, 1), (1, 1), (1, 13), (3, i64::MAX), (i64::MAX, i64::MAX), (500, 2), (-1, 5), (0, -3), (0, 0), (2, 0)]
+    {
+        let entities = json!([entity("mention", offset, length), entity("bot_command", offset, length)]);
+        let event = read(&in_group("👋@crawfish_bot 😀", entities));
+        assert!(event.is_some(), "{offset} {length}");
+    }
+    // The first half of an emoji is no boundary: the mention behind it is found all the same.
+    assert!(taken(&in_group("👋@crawfish_bot", json!([entity("mention", 1, 14)]))).mentions_us);
+}
+
+#[test]
+fn a_new_kind_of_entity_costs_itself_only() {
+    let entities = json!([
+        { "type": "date_time", "offset": 0, "length": 3, "unix_time": 5, "date_time_format": "r" },
+        "nonsense",
+        null,
+        entity("mention", 4, 13),
+    ]);
+    assert!(taken(&in_group("now @crawfish_bot what", entities)).mentions_us);
+}
+
+#[test]
+fn topics_are_conversations_and_chains_of_replies_are_not() {
+    let topic = taken(&recorded("forum topic"));
+    assert_eq!(topic.conversation.thread.as_deref(), Some("77"));
+    assert_eq!(topic.reply_to, None, "a message in a topic does not answer the one that opened it");
+    assert!(!topic.mentions_us, "though we opened the topic");
+    let target = Target::of(&topic.address).expect("ours");
+    assert_eq!(
+        (target.thread, target.thread_to_send().is_some(), target.thread_to_show().is_some()),
+        (Some(77), true, true)
+    );
+
+    let general = taken(&recorded("forum general"));
+    assert_eq!(general.conversation.thread.as_deref(), Some("1"));
+    let target = Target::of(&general.address).expect("ours");
+    assert_eq!((target.thread_to_send(), target.thread_to_show().is_some()), (None, true));
+
+    assert_eq!(taken(&recorded("group reply to somebody")).conversation.thread, None);
+}
+
+#[test]
+fn words_that_are_not_the_senders_own_are_relayed() {
+    for (name, sender, is_bot) in [
+        ("anonymous admin", "-1001234567890", false),
+        ("channel in a group", "-1009876543210", false),
+        ("channel post", "-1009876543210", false),
+        ("forward of a user", "99", false),
+        ("forward of a hidden user", "99", false),
+        ("by way of a bot", "99", false),
+    ] {
+        let event = taken(&recorded(name));
+        assert_eq!(event.trust, Trust::Relayed, "{name}");
+        assert_eq!((event.sender.id.as_str(), event.sender.is_bot), (sender, is_bot), "{name}");
+    }
+    let mut nobody = recorded("private text");
+    nobody["message"].as_object_mut().expect("a message").remove("from");
+    let event = taken(&nobody);
+    assert_eq!((event.sender.id.as_str(), event.trust), ("99", Trust::Relayed));
+    let mut odd = recorded("private text");
+    odd["message"]["from"] = json!({ "id": 99 });
+    let event = taken(&odd);
+    assert_eq!((event.sender.id.as_str(), event.trust), ("99", Trust::Own));
+    assert!(taken(&recorded("another bot")).sender.is_bot);
+}
+
+#[test]
+fn files_are_named_though_not_fetched() {
+    use AttachmentKind as Kind;
+    for (name, kind, file, text, waits) in [
+        ("photo with caption", Kind::Image, None, "what is this?", false),
+        ("photo of an album", Kind::Image, None, "", true),
+        ("voice", Kind::Audio, None, "", true),
+        ("document", Kind::File, Some("report.pdf"), "", true),
+        ("picture as a document", Kind::Image, Some("scan.png"), "", true),
+        ("sticker", Kind::Image, Some("sticker 😀"), "", true),
+        ("animation", Kind::Video, Some("cat.mp4"), "", true),
+    ] {
+        let event = taken(&recorded(name));
+        let [attachment] = event.attachments.as_slice() else { panic!("{name}: {:?}", event.attachments) };
+        assert_eq!((attachment.kind, attachment.name.as_deref()), (kind, file), "{name}");
+        assert!(attachment.media.is_none() && attachment.unavailable.is_some(), "{name}");
+        assert_eq!((event.text.as_str(), event.more_expected.is_some()), (text, waits), "{name}");
+    }
+}
+
+#[test]
+fn what_is_neither_words_nor_a_file_is_said_in_a_line() {
+    assert_eq!(taken(&recorded("location")).text, "[location: 48.137154, 11.576124]");
+    assert_eq!(taken(&recorded("contact")).text, "[contact: Ada Lovelace, +4912345]");
+    assert_eq!(taken(&recorded("poll")).text, "[poll: Lunch? (yes / no)]");
+}
+
+#[test]
+fn pieces_of_something_longer_wait_for_the_rest() {
+    let with = |text: String| taken(&in_group(&text, json!([]))).more_expected;
+    assert_eq!(with("x".repeat(3_999)), None);
+    assert_eq!(with("x".repeat(4_096)), Some(NEXT_PIECE));
+    assert_eq!(with("👋".repeat(2_048)), Some(NEXT_PIECE), "UTF-16 units count");
+    assert_eq!(taken(&recorded("forward of a user")).more_expected, Some(NEXT_FORWARD));
+}
+
+#[test]
+fn an_edit_is_an_event_of_its_own() {
+    let edit = taken(&recorded("edit"));
+    assert_eq!((edit.kind, edit.platform_id.as_str()), (InboundKind::Edit, "99:11:1795000100"));
+    assert_eq!(edit.at, Some(1_795_000_100_000));
+}
+
+#[test]
+fn what_says_nothing_starts_nothing() {
+    for name in [
+        "new members",
+        "pinned",
+        "topic created",
+        "migrated to",
+        "migrated from",
+        "poll update",
+        "my chat member",
+        "callback",
+        "unknown kind",
+    ] {
+        assert_eq!(read(&recorded(name)), None, "{name}");
+    }
+    for update in
+        [json!(null), json!([]), json!(5), json!({}), json!({ "message": 5 }), json!({ "message": { "text": "x" } })]
+    {
+        assert_eq!(read(&update), None, "{update}");
+    }
+}
+
+#[test]
+fn a_group_that_moves_tells_both_ids() {
+    assert_eq!(moved(&recorded("migrated to")), Some((-500, -1_001_234_567_890)));
+    assert_eq!(moved(&recorded("migrated from")), Some((-500, -1_001_234_567_890)));
+    assert_eq!(moved(&recorded("private text")), None);
+}
+
+#[test]
+fn a_quote_is_what_was_meant() {
+    let event = taken(&recorded("reply with a quote"));
+    assert_eq!(event.reply_to.and_then(|reply| reply.text).as_deref(), Some("only this"));
+    let event = taken(&recorded("reply to another chat"));
+    let expected = ReplyTo { id: None, text: Some("said elsewhere".to_owned()), sender_id: None };
+    assert_eq!(event.reply_to, Some(expected));
+}
+
+#[test]
+fn long_things_are_cut() {
+    let mut update = in_group(&"长".repeat(200_000), json!([entity("mention", 199_990, 13)]));
+    update["message"]["chat"]["title"] = json!("t".repeat(5_000));
+    update["message"]["from"]["first_name"] = json!("n".repeat(5_000));
+    let event = taken(&update);
+    assert_eq!(event.text.chars().count(), TEXT_CHARS);
+    assert_eq!(event.conversation.title.map(|title| title.len()), Some(NAME_CHARS));
+    assert_eq!(event.sender.name.map(|name| name.len()), Some(NAME_CHARS));
+}
+
+/// Any JSON.
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(2, 8, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map("[a-z_]{1,8}", inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+/// Replaces the `at`th value of the tree, counted depth first.
+fn replace(tree: &mut Value, at: &mut usize, with: &Value) {
+    if *at == 0 {
+        *tree = with.clone();
+        *at = usize::MAX;
+        return;
+    }
+    if *at == usize::MAX {
+        return;
+    }
+    *at -= 1;
+    match tree {
+        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, at, with)),
+        Value::Object(map) => map.values_mut().for_each(|item| replace(item, at, with)),
+        _ => {}
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_update_makes_it_panic(name in 0_usize..100, at in 0_usize..60, with in json_value()) {
+        let all: Value = serde_json::from_str(include_str!("../fixtures/updates.json")).expect("JSON");
+        let all: Vec<Value> = all.as_object().expect("an object").values().cloned().collect();
+        let mut update = all[name % all.len()].clone();
+        replace(&mut update, &mut { at }, &with);
+        let _ = moved(&update);
+        if let Some(event) = read(&update) {
+            prop_assert!(!event.text.trim().is_empty() || !event.attachments.is_empty());
+            prop_assert!(Target::of(&event.address).is_some());
+        }
+    }
+
+    #[test]
+    fn no_entities_make_it_panic(text in "\\PC{0,40}", marks in prop::collection::vec((0_usize..8, -2_i64..60, -2_i64..60), 0..6)) {
+        let kinds = ["mention", "bot_command", "text_mention", "bold", "url", "code", "pre", "text_link"];
+        let entities: Vec<Value> = marks.iter().map(|(kind, offset, length)| entity(kinds[*kind], *offset, *length)).collect();
+        let text = format!("/help@crawfish_bot {text} @crawfish_bot");
+        let _ = read(&in_group(&text, json!(entities)));
+    }
+}
