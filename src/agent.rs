@@ -246,6 +246,7 @@ impl Agent {
             });
         }
         let inbound = &newest.inbound;
+        channel_api::panic_point!("turn.said", inbound.text);
         let role = claim.entries.iter().map(|entry| entry.role).min().unwrap_or(Role::Stranger);
         let group = inbound.conversation.kind == ConversationKind::Group;
         let asker = Asker { role, direct: !group };
@@ -267,6 +268,7 @@ impl Agent {
         let brief = self.briefing.brief(&need, &skills, &tools.specs());
         let (max_messages, max_bytes) = (self.config.history_messages, u64::from(self.config.history_bytes));
         let history = self.turns.history(&claim.lease.session, claim.generation, max_messages, max_bytes).await?;
+        channel_api::crash_point!("history.read");
         let setup = Setup {
             system: brief.text.clone(),
             history,
@@ -492,6 +494,7 @@ impl Drive<'_> {
         let progress = Live::new(self);
         let cancel = CancellationToken::new();
         let _ends_with_us = cancel.clone().drop_guard();
+        channel_api::crash_point!("model.asked");
         let answer = tokio::select! {
             answer = self.agent.model.complete(&request, &progress, &cancel) => answer,
             () = self.control.stop.cancelled() => Err(ModelError::Cancelled),
@@ -504,6 +507,7 @@ impl Drive<'_> {
                 return Ok(());
             }
         };
+        channel_api::crash_point!("model.answered");
         let ms = clock.monotonic().saturating_sub(began).as_millis() as i64;
         let (state, name, result, usage) = match &answer {
             Ok(response) => (StepState::Finished, response.model.clone(), journal_of(response), response.usage),
@@ -568,13 +572,18 @@ impl Drive<'_> {
             let started: Vec<StepRecord> = group.iter().map(|call| self.started(call)).collect();
             self.steps.extend(started.iter().cloned());
             self.durable_due |= group.iter().any(|call| call.effect == Effect::Effect);
+            channel_api::crash_point!("tool.planned");
             self.record().await?;
+            channel_api::crash_point!("tool.started");
             let results = futures_util::future::join_all(group.iter().map(|call| self.run_tool(call))).await;
+            channel_api::crash_point!("tool.ran");
             for ((call, started), result) in group.iter().zip(started).zip(results) {
                 self.tool_ended(call, started, result);
             }
         }
-        self.record().await
+        self.record().await?;
+        channel_api::crash_point!("tool.recorded");
+        Ok(())
     }
 
     fn started(&mut self, call: &PlannedCall) -> StepRecord {

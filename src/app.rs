@@ -287,7 +287,9 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let token = data.token()?;
     let store = open_store(loaded).await?;
     let channels = build_channels(loaded)?;
+    channel_api::crash_point!("recover.begun");
     let recovered = store.recover(&boot, clock.now_ms(), apology(&channels, &clock)).await?;
+    channel_api::crash_point!("recover.done");
     if recovered.entries > 0 || recovered.uncertain > 0 {
         let crate::store::Recovered { entries, dead, uncertain } = recovered;
         warn!(entries, dead, uncertain, "the last run ended abruptly; its work goes on");
@@ -411,6 +413,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     life.station("upkeep", upkeep);
     data.announce(&boot, &url)?;
     ready_flag.started();
+    channel_api::crash_point!("start.ready");
     let main = agents.get("main");
     let model = main.map_or("", |agent| agent.model.name());
     info!(url, model, "ready");

@@ -145,11 +145,13 @@ impl Delivery {
         let channel = entry.channel.as_ref();
         self.pace.wait(lane, channel.capabilities(), self.clock.as_ref()).await;
         // A panicking adapter may have sent: its part is looked into like any other that was cut off.
+        channel_api::crash_point!("part.sending");
         let sending = AssertUnwindSafe(channel.send(&part.to, &part.part, &part.key)).catch_unwind();
         let sent = tokio::select! {
             sent = sending => sent.unwrap_or_else(|_| Err(SendError::Unknown("the adapter panicked".to_owned()))),
             () = self.clock.sleep(SEND_LIMIT) => Err(SendError::Unknown("no answer within the time limit".to_owned())),
         };
+        channel_api::crash_point!("part.sent");
         match sent {
             Ok(receipt) => {
                 debug!(part = %part.id, channel = %lane.channel, "sent");
@@ -238,7 +240,10 @@ impl Delivery {
         let mut wait = Duration::from_millis(100);
         loop {
             match self.outbox.settle_part(&part.id, part.epoch, outcome.clone(), self.clock.now_ms()).await {
-                Ok(()) => return,
+                Ok(()) => {
+                    channel_api::crash_point!("part.settled");
+                    return;
+                }
                 Err(StoreError::Fenced | StoreError::NotFound) => {
                     debug!(part = %part.id, "someone else settles this part");
                     return;

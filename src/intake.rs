@@ -104,10 +104,12 @@ impl IntakeSeam for Intake {
             return Ok(answers.into_iter().flatten().collect());
         }
         let kept: Vec<Kept> = entries.iter().map(Kept::of).collect();
+        channel_api::crash_point!("intake.routed");
         let stored = self.inbox.accept(NewBatch { entries, cursor }).await.map_err(|error| {
             self.ready.store(false);
             unavailable(error)
         })?;
+        channel_api::crash_point!("intake.committed");
         let mut stored = stored.into_iter().zip(kept).map(|(stored, kept)| self.answer(stored, kept));
         Ok(answers.into_iter().filter_map(|answer| answer.or_else(|| stored.next())).collect())
     }

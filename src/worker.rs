@@ -196,8 +196,14 @@ impl Worker {
             max_entries: self.cap,
             kind,
         };
+        channel_api::crash_point!("claim.asked");
         match self.inbox.claim(&ask).await {
-            Ok(claims) => claims,
+            Ok(claims) => {
+                if !claims.is_empty() {
+                    channel_api::crash_point!("claim.done");
+                }
+                claims
+            }
             Err(error) => {
                 warn!(%error, "the queue could not be claimed from");
                 Vec::new()
@@ -237,6 +243,7 @@ impl Worker {
             for entry in &claim.entries {
                 self.journal.tell(&entry.id, channel_api::LiveEvent::Started);
             }
+            channel_api::crash_point!("turn.begun");
             let control = Control { stop: handle.stop, steer: handle.steer, drained, clear };
             let run = AssertUnwindSafe(self.agents.run(&claim, &control)).catch_unwind().await;
             match run {
@@ -301,8 +308,10 @@ impl Worker {
             debounce_ms: self.debounce_ms,
             claim_parts: true,
         };
+        channel_api::crash_point!("answer.rendered");
         let session = finish.lease.session.clone();
         let finished = self.commit("finish", || self.inbox.finish(finish.clone())).await;
+        channel_api::crash_point!("finish.done");
         self.running.end(&session);
         let Some(Finished { lanes, sending, events, more, .. }) = finished else { return };
         self.lanes.send(sending);
@@ -315,6 +324,7 @@ impl Worker {
             self.journal.settled(&entry.id, &merged);
         }
         self.journal.settled(&answered.id, &settled);
+        channel_api::crash_point!("finish.told");
         if more {
             self.work.wake();
         }
@@ -365,6 +375,7 @@ impl Worker {
         let now = self.clock.now_ms();
         let attempts = entries.iter().map(|entry| entry.attempts).max().unwrap_or(0);
         let pause = FAILURE_PAUSES_MS.get(attempts as usize).or(FAILURE_PAUSES_MS.last()).copied().unwrap_or(0);
+        let pause = channel_api::pause_point!("turn.pause", pause);
         let apology = if failure.is_some() { self.apology(&entries, now) } else { Vec::new() };
         if let Some(why) = &failure {
             warn!(%why, attempts, "the turn failed and waits for another try");

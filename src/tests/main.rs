@@ -12,6 +12,7 @@ mod delivery;
 mod drain;
 mod first_start;
 mod models;
+mod poison;
 mod queue;
 mod redelivery;
 mod silence;

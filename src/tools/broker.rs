@@ -421,6 +421,7 @@ impl Slot {
             if unchanged.is_some_and(|before| now.as_ref().map(Stamp::of).as_ref() != Some(before)) {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
+            channel_api::crash_point!("file.written");
             self.dir.rename(&temporary, &self.dir, &self.name)
         });
         if let Err(error) = done {
@@ -428,6 +429,7 @@ impl Slot {
             let _ = self.dir.remove_file(&temporary);
             return Err(self.failed(&error));
         }
+        channel_api::crash_point!("file.renamed");
         // The name is durable only with its folder. Systems that cannot sync a folder do not need it.
         if let Ok(folder) = self.dir.open(".") {
             let _ = folder.sync_all();

@@ -9,6 +9,7 @@ pub mod address;
 pub mod channel;
 pub mod context;
 pub mod contract;
+pub mod crash_point;
 pub mod http;
 pub mod ids;
 pub mod inbound;

@@ -262,6 +262,7 @@ fn accepted(state: &State<'_>, body: Option<Value>) -> HttpResponse {
 /// Offers one message to the intake.
 pub(crate) async fn accept(ctx: &ChannelContext, message: Inbound) -> Result<Accepted, Refusal> {
     let answers = ctx.intake.accept(Batch::from(message)).await?;
+    channel_api::crash_point!("webhook.accepted");
     answers.into_iter().next().ok_or(Refusal::Unavailable(Duration::from_secs(5)))
 }
 

@@ -256,10 +256,13 @@ impl Committer {
         self.full = None;
         sqlx::query(begin).persistent(cached).execute(&mut *conn).await?;
         self.full = Some(full);
+        channel_api::crash_point!("commit.begun");
         for job in jobs {
             job.run(conn).await?;
         }
+        channel_api::crash_point!("commit.written");
         sqlx::query("COMMIT").execute(&mut *conn).await?;
+        channel_api::crash_point!("commit.done");
         Ok(())
     }
 

@@ -26,6 +26,8 @@ pub struct Gateway {
     /// Arguments of `serve`.
     args: Vec<String>,
     starts: u64,
+    /// `FAILPOINTS` of every start.
+    failpoints: Option<String>,
     url: watch::Sender<String>,
     clock: SystemClock,
 }
@@ -60,7 +62,7 @@ impl Gateway {
         let folder = tempfile::Builder::new().prefix("crawfish-journey-").tempdir().expect("a folder can be made");
         let args = ["serve", "--listen", "127.0.0.1:0"].map(str::to_owned).to_vec();
         let (url, _) = watch::channel(String::new());
-        let gateway = Self { folder, child: None, args, starts: 0, url, clock: SystemClock::new() };
+        let gateway = Self { folder, child: None, args, starts: 0, failpoints: None, url, clock: SystemClock::new() };
         if !config.is_empty() {
             gateway.configure(config);
         }
@@ -112,17 +114,8 @@ impl Gateway {
 
     /// Starts it (again) and waits until it is ready; returns how long that took.
     pub async fn restart(&mut self) -> Duration {
-        assert!(self.child.is_none(), "it already runs");
-        self.starts += 1;
-        let log =
-            fs::OpenOptions::new().create(true).append(true).open(self.log_path()).expect("the log can be opened");
         let began = self.clock.monotonic();
-        let args = self.args.clone();
-        let mut command = self.command(&args);
-        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
-        let child = command.spawn().expect("the binary can be started");
-        let pid = child.id().expect("it was just started");
-        self.child = Some(child);
+        let pid = self.spawn(None);
         let url = self.wait_for("the gateway's run file", |gateway| gateway.run_file(pid)).await;
         let client = client();
         loop {
@@ -137,6 +130,51 @@ impl Gateway {
         }
         self.url.send_replace(url);
         self.clock.monotonic() - began
+    }
+
+    /// Starts it with `FAILPOINTS` set so, and waits until it ends; how it ended, or `None` when it lives on for `patience`
+    /// and was killed.
+    pub async fn restart_doomed(&mut self, failpoints: &str, patience: Duration) -> Option<std::process::ExitStatus> {
+        let began = self.clock.monotonic();
+        let pid = self.spawn(Some(failpoints));
+        loop {
+            let child = self.child.as_mut().expect("it was just started");
+            if let Some(status) = child.try_wait().expect("its end can be seen") {
+                self.child = None;
+                return Some(status);
+            }
+            if let Some(url) = self.run_file(pid) {
+                self.url.send_if_modified(|old| std::mem::replace(old, url.clone()) != url);
+            }
+            if self.clock.monotonic() - began > patience {
+                self.kill9().await;
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    }
+
+    /// Starts the process; its pid.
+    fn spawn(&mut self, failpoints: Option<&str>) -> u32 {
+        assert!(self.child.is_none(), "it already runs");
+        self.starts += 1;
+        let log =
+            fs::OpenOptions::new().create(true).append(true).open(self.log_path()).expect("the log can be opened");
+        let args = self.args.clone();
+        let mut command = self.command(&args);
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
+        if let Some(points) = failpoints.or(self.failpoints.as_deref()) {
+            command.env("FAILPOINTS", points);
+        }
+        let child = command.spawn().expect("the binary can be started");
+        let pid = child.id().expect("it was just started");
+        self.child = Some(child);
+        pid
+    }
+
+    /// Sets `FAILPOINTS` for every start from now on.
+    pub fn fail_at(&mut self, points: &str) {
+        self.failpoints = Some(points.to_owned());
     }
 
     async fn wait_for<T>(&mut self, what: &str, ask: impl Fn(&Self) -> Option<T>) -> T {
