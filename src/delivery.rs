@@ -143,7 +143,7 @@ impl Delivery {
             return;
         };
         let channel = entry.channel.as_ref();
-        self.pace.wait(lane, channel.capabilities(), self.clock.as_ref()).await;
+        self.pace.wait(lane, channel, self.clock.as_ref()).await;
         // A panicking adapter may have sent: its part is looked into like any other that was cut off.
         channel_api::crash_point!("part.sending");
         let sending = AssertUnwindSafe(channel.send(&part.to, &part.part, &part.key)).catch_unwind();
@@ -288,9 +288,9 @@ impl Pace {
     const MOST: usize = 10_000;
 
     /// Waits until both buckets of a send have a token and takes one of each.
-    async fn wait(&self, lane: &LaneKey, capabilities: &Capabilities, clock: &dyn Clock) {
+    async fn wait(&self, lane: &LaneKey, channel: &dyn Channel, clock: &dyn Clock) {
         let whole = LaneKey { channel: lane.channel.clone(), lane: String::new() };
-        for (key, rate) in [(lane, capabilities.per_lane), (&whole, capabilities.per_channel)] {
+        for (key, rate) in [(lane, channel.lane_rate(&lane.lane)), (&whole, channel.capabilities().per_channel)] {
             loop {
                 let wait = self.take(key, rate, clock.monotonic());
                 if wait.is_zero() {

@@ -18,6 +18,11 @@ pub trait Channel: Send + Sync + 'static {
     /// What the platform can do, as data.
     fn capabilities(&self) -> &Capabilities;
 
+    /// The most sends this lane may make, where a platform's lanes differ: groups are slower than private chats.
+    fn lane_rate(&self, _lane: &str) -> Option<Rate> {
+        self.capabilities().per_lane
+    }
+
     /// Receives until `ctx.shutdown` is cancelled. Its supervisor restarts it with growing pauses when it fails.
     ///
     /// # Errors

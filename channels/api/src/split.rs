@@ -22,6 +22,13 @@ pub fn split(text: &str, limit: usize, unit: TextUnit) -> Vec<String> {
     Cutter { text, limit, unit, at: 0, mid_line: false, fence: None }.pieces()
 }
 
+/// Where the first piece of `text` ends, at most `limit` long: for adapters that cut a text with marks of their own,
+/// which knows no fences. The kinds of cuts are those of [`split`]; white space around the cut is the caller's.
+pub fn piece(text: &str, limit: usize, unit: TextUnit) -> usize {
+    let cutter = Cutter { text, limit, unit, at: 0, mid_line: false, fence: None };
+    if cutter.fits(text, limit) { text.len() } else { cutter.best_break(cutter.window(limit)) }
+}
+
 struct Cutter<'a> {
     text: &'a str,
     limit: usize,
@@ -100,6 +107,8 @@ impl Cutter<'_> {
     /// The end of the longest run of whole characters from `at` that fits; at least one scalar value.
     fn window(&self, room: usize) -> usize {
         let rest = &self.text[self.at..];
+        // No unit takes more than four bytes: what follows cannot count, however long its characters are.
+        let rest = &rest[..rest.floor_char_boundary(room.saturating_mul(4).saturating_add(8))];
         let mut used = 0;
         for (offset, grapheme) in rest.grapheme_indices(true) {
             used += self.unit.len(grapheme);
