@@ -25,8 +25,8 @@ mod target;
 
 use async_trait::async_trait;
 use channel_api::{
-    Address, Capabilities, Channel, ChannelContext, ChannelError, ChannelId, Level, Part, Rate, Receipt, Reply, SendError,
-    SendKey,
+    Address, Capabilities, Channel, ChannelContext, ChannelError, ChannelId, Level, Part, Rate, Receipt, Reply,
+    SendError, SendKey,
 };
 
 use moves::Moves;

@@ -75,13 +75,7 @@ fn rate(limits: Limits, rate: Rate) -> Option<Rate> {
 ///
 /// # Errors
 /// [`SendError`], named by what delivery does next.
-pub async fn send(
-    api: &Api,
-    moves: &Moves,
-    to: &Address,
-    part: &Part,
-    key: &SendKey,
-) -> Result<Receipt, SendError> {
+pub async fn send(api: &Api, moves: &Moves, to: &Address, part: &Part, key: &SendKey) -> Result<Receipt, SendError> {
     let Some(target) = Target::of(to) else {
         return Err(SendError::Refused("the address is none of Telegram's".to_owned()));
     };
@@ -199,8 +193,12 @@ impl Refusal {
         if says(&["can't parse", "can't find end", "unsupported start tag", "message is too long", "entity_"]) {
             return Self::Format;
         }
-        if says(&["to be replied not found", "reply message not found", "replied message not found", "reply_to_invalid"])
-        {
+        if says(&[
+            "to be replied not found",
+            "reply message not found",
+            "replied message not found",
+            "reply_to_invalid",
+        ]) {
             return Self::Reply;
         }
         if says(&["thread not found", "topic_deleted", "topic_id_invalid"]) {

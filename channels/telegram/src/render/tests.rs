@@ -42,14 +42,20 @@ fn markdown_becomes_html() {
         ("这是**“重点”**内容", "这是<b>“重点”</b>内容"),
         ("**a\nb**", "<b>a</b>\n<b>b</b>"),
         ("**b `c` b**", "<b>b </b><code>c</code><b> b</b>"),
-        ("it is ||42||. 答案是||四十二||。", "it is <tg-spoiler>42</tg-spoiler>. 答案是<tg-spoiler>四十二</tg-spoiler>。"),
+        (
+            "it is ||42||. 答案是||四十二||。",
+            "it is <tg-spoiler>42</tg-spoiler>. 答案是<tg-spoiler>四十二</tg-spoiler>。",
+        ),
         ("a || b || c, x||y||z", "a || b || c, x||y||z"),
         ("👩‍👩‍👧‍👦 **👍🏽** 数据", "👩‍👩‍👧‍👦 <b>👍🏽</b> 数据"),
         // Links.
         ("[l](https://e.com/?b=1&c=\"2\")", "<a href=\"https://e.com/?b=1&amp;c=&quot;2&quot;\">l</a>"),
         ("[**b** `c`](tg://user?id=1)", "<a href=\"tg://user?id=1\"><b>b</b> c</a>"),
         ("[bad](javascript:alert(1)) [rel](./a.md)", "bad (javascript:alert(1)) rel (./a.md)"),
-        ("<https://e.com> <me@e.com>", "<a href=\"https://e.com\">https://e.com</a> <a href=\"mailto:me@e.com\">me@e.com</a>"),
+        (
+            "<https://e.com> <me@e.com>",
+            "<a href=\"https://e.com\">https://e.com</a> <a href=\"mailto:me@e.com\">me@e.com</a>",
+        ),
         ("![alt](https://i.com/x.png)", "<a href=\"https://i.com/x.png\">alt</a>"),
         ("![](https://i.com/y.png)", "<a href=\"https://i.com/y.png\">https://i.com/y.png</a>"),
         ("[![badge](https://i/x)](https://y)", "<a href=\"https://y\">badge</a>"),
@@ -67,7 +73,10 @@ fn markdown_becomes_html() {
         ("> one\n> two\n>\n> **three**\n\nafter", "<blockquote>one\ntwo\n\n<b>three</b></blockquote>\n\nafter"),
         ("> > in\n\n> other", "<blockquote>&gt; in</blockquote>\n\n<blockquote>other</blockquote>"),
         ("- > **b** in quote\n- x", "<blockquote>• <b>b</b> in quote</blockquote>\n• x"),
-        ("```rust\nlet a = \"<x>\";\n\n  b\n```\nafter", "<pre><code class=\"language-rust\">let a = &quot;&lt;x&gt;&quot;;\n\n  b</code></pre>\nafter"),
+        (
+            "```rust\nlet a = \"<x>\";\n\n  b\n```\nafter",
+            "<pre><code class=\"language-rust\">let a = &quot;&lt;x&gt;&quot;;\n\n  b</code></pre>\nafter",
+        ),
         ("```c++ title=\"x\"\n\"`\n```", "<pre><code class=\"language-c++\">&quot;`</code></pre>"),
         ("```\"onclick\nx\n```", "<pre>x</pre>"),
         ("```\nopen **x**", "<pre>open **x**</pre>"),
@@ -89,7 +98,10 @@ fn markdown_becomes_html() {
 #[test]
 fn plain_text_has_no_marks_where_markdown_was_understood() {
     let table = [
-        ("# T\n**bold** `code` ~~x~~ [l](https://e.com) <https://e.com/>", "T\nbold code x l (https://e.com) https://e.com/"),
+        (
+            "# T\n**bold** `code` ~~x~~ [l](https://e.com) <https://e.com/>",
+            "T\nbold code x l (https://e.com) https://e.com/",
+        ),
         ("> a\n> b\n\n- c\n  - d", "> a\n> b\n\n• c\n  ◦ d"),
         ("```py\nx = '**'\n```", "x = '**'"),
         ("**重点：**内容", "重点：内容"),
@@ -97,6 +109,14 @@ fn plain_text_has_no_marks_where_markdown_was_understood() {
     for (source, expected) in table {
         assert_eq!(plain(source), [expected], "{source:?}");
     }
+}
+
+#[test]
+fn the_contract_of_rendering_is_kept() {
+    let token = "123456789:AAF0_ak-8s7dHqXyZ1234567890abcdefgh";
+    let config = toml::from_str(&format!("token = '{token}'")).expect("a config");
+    let channel = crate::Telegram::new("main", &config, reqwest::Client::builder()).expect("a channel");
+    channel_api::contract::check_render(&channel);
 }
 
 #[test]
@@ -116,7 +136,8 @@ fn a_quote_belongs_to_the_first_part() {
 
 #[test]
 fn an_answer_of_4097_units_with_everything_in_it_arrives_whole() {
-    let head = "# 结果 👩‍👩‍👧‍👦\n\n> quoted **bold *both* `code`** 👍🏽\n\n- one\n  - **two [link](https://example.com/a_(b))**\n\n";
+    let head =
+        "# 结果 👩‍👩‍👧‍👦\n\n> quoted **bold *both* `code`** 👍🏽\n\n- one\n  - **two [link](https://example.com/a_(b))**\n\n";
     let code = "    let 数 = \"😀\";\n".repeat(200);
     // The code block stands across the limit, and the whole shows one unit more than one message may.
     let text = |fill: usize| format!("{head}{}\n\n```rust\n{code}```", "字".repeat(fill));
@@ -186,9 +207,39 @@ fn too_much_is_cut_after_ten_messages_and_says_so() {
 fn hostile_shapes_end() {
     let size = 128 * 1024;
     for unit in [
-        "> ", "- ", "* ", "[", "![", "](", "**a", "*a ", "_", "`", "||", "~~", "<a ", "|", "\n", "a\n", "[a]: b\n", "&#1;",
-        "e\u{301}", "\u{301}", "1. ", "\\", "- a\n", "> > a\n", "```\n", "|a|\n|-|\n", "👩‍", "[a](b)", "**a** ", "# ", "<!--",
-        "$", "字",
+        "> ",
+        "- ",
+        "* ",
+        "[",
+        "![",
+        "](",
+        "**a",
+        "*a ",
+        "_",
+        "`",
+        "||",
+        "~~",
+        "<a ",
+        "|",
+        "\n",
+        "a\n",
+        "[a]: b\n",
+        "&#1;",
+        "e\u{301}",
+        "\u{301}",
+        "1. ",
+        "\\",
+        "- a\n",
+        "> > a\n",
+        "```\n",
+        "|a|\n|-|\n",
+        "👩‍",
+        "[a](b)",
+        "**a** ",
+        "# ",
+        "<!--",
+        "$",
+        "字",
     ] {
         let text = unit.repeat(size / unit.len());
         assert!(!render(&Reply::message(&text), Level::Rich).is_empty() || text.trim().is_empty(), "{unit:?}");
@@ -278,10 +329,64 @@ fn shown(html: &str) -> String {
 /// Pieces of Markdown in any order: what makes sense and what does not.
 fn soup() -> impl Strategy<Value = String> {
     let marks: &'static [&str] = &[
-        "**", "*", "_", "__", "~~", "~", "`", "``", "\n```rust\n", "\n```\n", "\n", "\n\n", "\n- ", "\n  - ", "\n1. ", "\n> ", "\n> > ",
-        "\n# ", "\n| a | b |\n|---|:-:|\n| ", " | ", " |\n", "[", "](https://e.com/x) ", "](", ")", "![", "](x) ", "<b>", "<br>", "</i>", "<",
-        ">", "&amp;", "&", "\"", "||", "\n[a]: http://b\n", "[a]", "\\", "    ", "\t", "\r\n", "- [x] ", "\n---\n", "“", "：", "。", "\u{0}",
-        "\u{7}", "\u{FEFF}", "\u{F101}", "👩‍👩‍👧‍👦", "e\u{301}\u{302}", "字", " ", "word", "a\u{200D}", "<https://e.com>",
+        "**",
+        "*",
+        "_",
+        "__",
+        "~~",
+        "~",
+        "`",
+        "``",
+        "\n```rust\n",
+        "\n```\n",
+        "\n",
+        "\n\n",
+        "\n- ",
+        "\n  - ",
+        "\n1. ",
+        "\n> ",
+        "\n> > ",
+        "\n# ",
+        "\n| a | b |\n|---|:-:|\n| ",
+        " | ",
+        " |\n",
+        "[",
+        "](https://e.com/x) ",
+        "](",
+        ")",
+        "![",
+        "](x) ",
+        "<b>",
+        "<br>",
+        "</i>",
+        "<",
+        ">",
+        "&amp;",
+        "&",
+        "\"",
+        "||",
+        "\n[a]: http://b\n",
+        "[a]",
+        "\\",
+        "    ",
+        "\t",
+        "\r\n",
+        "- [x] ",
+        "\n---\n",
+        "“",
+        "：",
+        "。",
+        "\u{0}",
+        "\u{7}",
+        "\u{FEFF}",
+        "\u{F101}",
+        "👩‍👩‍👧‍👦",
+        "e\u{301}\u{302}",
+        "字",
+        " ",
+        "word",
+        "a\u{200D}",
+        "<https://e.com>",
     ];
     let piece = prop_oneof![
         12 => proptest::sample::select(marks).prop_map(str::to_owned),
@@ -302,14 +407,19 @@ fn document() -> impl Strategy<Value = (String, Vec<String>)> {
             let from = words.len();
             words.extend((from..from + count).map(|n| format!("w{n}词")));
             let new = &words[from..];
-            let rows = |prefix: &str| new.chunks(5).map(|row| format!("{prefix}{}\n", row.join(" "))).collect::<String>();
+            let rows =
+                |prefix: &str| new.chunks(5).map(|row| format!("{prefix}{}\n", row.join(" "))).collect::<String>();
             text.push_str(&match kind {
                 0 => format!("{}\n\n", new.join(" ")),
                 1 => format!("**{}**\n\n", new.join(" ")),
                 2 => format!("```rust\n{}```\n\n", rows("    ")),
                 3 => format!("{}\n", rows("- ")),
                 4 => format!("{}\n", rows("> ")),
-                5 => format!("|{}|\n|---|\n{}\n", new[0], new[1..].iter().map(|word| format!("|{word}|\n")).collect::<String>()),
+                5 => format!(
+                    "|{}|\n|---|\n{}\n",
+                    new[0],
+                    new[1..].iter().map(|word| format!("|{word}|\n")).collect::<String>()
+                ),
                 _ => new.iter().map(|word| format!("[{word}](https://e.com/?x=y) ")).collect::<String>() + "\n\n",
             });
         }

@@ -125,7 +125,8 @@ async fn a_second_try_is_marked() {
     bot.send_as(&PRIVATE, &part("**hi** there", Level::Rich), &again).await.expect("sent");
     bot.send_as(&PRIVATE, &part("你好", Level::Plain), &again).await.expect("sent");
     bot.send_as(&PRIVATE, &part(&"x".repeat(TEXT_LIMIT - 2), Level::Plain), &again).await.expect("sent");
-    let texts: Vec<String> = bot.asked().iter().map(|asked| asked["text"].as_str().expect("a text").to_owned()).collect();
+    let texts: Vec<String> =
+        bot.asked().iter().map(|asked| asked["text"].as_str().expect("a text").to_owned()).collect();
     assert_eq!(texts[0], "↻ (this message may have arrived once before)\n<b>hi</b> there");
     assert_eq!(texts[1], "↻（这条消息可能已经发过一次）\n你好");
     assert_eq!(texts[2].encode_utf16().count(), TEXT_LIMIT);
@@ -140,7 +141,11 @@ async fn what_telegram_answers_decides_what_delivery_does_next() {
     });
     let table = [
         (429, too_many.to_string(), SendClass::RetryAfter(Duration::from_secs(7))),
-        (400, refusal(400, "Bad Request: can't parse entities: Unsupported start tag \"x\" at byte offset 0"), SendClass::Rerender(Level::Plain)),
+        (
+            400,
+            refusal(400, "Bad Request: can't parse entities: Unsupported start tag \"x\" at byte offset 0"),
+            SendClass::Rerender(Level::Plain),
+        ),
         (400, refusal(400, "Bad Request: message is too long"), SendClass::Rerender(Level::Plain)),
         (400, refusal(400, "Bad Request: message text is empty"), SendClass::Refused),
         (400, refusal(400, "Bad Request: chat not found"), SendClass::Refused),
@@ -219,9 +224,8 @@ async fn a_group_that_moved_is_followed_at_once_and_ever_after() {
 
 #[tokio::test]
 async fn a_server_that_moves_a_group_without_end_is_not_followed() {
-    let moved = |id: i64| {
-        json!({ "ok": false, "error_code": 400, "parameters": { "migrate_to_chat_id": id } }).to_string()
-    };
+    let moved =
+        |id: i64| json!({ "ok": false, "error_code": 400, "parameters": { "migrate_to_chat_id": id } }).to_string();
     let script: Vec<(u16, String)> = (3..20).map(|n| (400, moved(-n))).collect();
     let script: Vec<(u16, &str)> = script.iter().map(|(status, body)| (*status, body.as_str())).collect();
     let bot = Bot::answering(&script).await;
