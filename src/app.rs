@@ -14,6 +14,7 @@ use std::{
 };
 
 use channel_api::{Channel, ChannelContext, ChannelId, Clock};
+use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 
@@ -28,7 +29,7 @@ use crate::{
     inbox::{Running, WakeUp},
     intake::{Intake, SenderRates},
     journal::Journal,
-    lang::Lang,
+    lang::{self, Lang},
     lifecycle::{self, Ended, Lifecycle},
     media::MediaFolder,
     model::{self, Model, config::ModelConfig, failover::Failover},
@@ -41,7 +42,7 @@ use crate::{
         sqlite::{OpenError, SqliteStore},
     },
     supervisor::{self, Health},
-    tools::{Parts, Registry},
+    tools::{Parts, Registry, exec::Commands},
     upkeep::{self, Ready},
     worker::Worker,
     workspace,
@@ -157,8 +158,18 @@ fn workspace_dir(loaded: &Loaded) -> PathBuf {
 
 /// What the tools stand on.
 pub fn tool_parts(loaded: &Loaded) -> Parts {
-    let secrets: Vec<Secret> = loaded.secrets().map(Secret::new).collect();
-    Parts { config: loaded.config.tools.clone(), redactor: Redactor::new(&secrets) }
+    let mut secrets: Vec<Secret> = loaded.secrets().map(Secret::new).collect();
+    let token = std::fs::read_to_string(loaded.data_dir().join("token"));
+    secrets.extend(token.ok().map(|token| Secret::new(token.trim())));
+    Parts { config: loaded.config.tools.clone(), commands: commands(loaded), redactor: Redactor::new(&secrets) }
+}
+
+/// The commands of the gateway with this data folder, known again after a restart.
+fn commands(loaded: &Loaded) -> Commands {
+    let dir = loaded.data_dir();
+    let dir = std::fs::canonicalize(&dir).unwrap_or(dir);
+    let hash = Sha256::digest(dir.as_os_str().as_encoded_bytes());
+    Commands::of(&hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>())
 }
 
 /// The agents of this configuration.
@@ -223,7 +234,7 @@ fn choose_model(
     let named = |name: &str, key: &str| {
         models.get(name).cloned().ok_or_else(|| StartError::Section {
             key: format!("{section}.{key}"),
-            text: crate::lang::model_not_configured(Lang::current(), name),
+            text: lang::model_not_configured(Lang::current(), name),
         })
     };
     let first = match name {
@@ -293,6 +304,10 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     if recovered.entries > 0 || recovered.uncertain > 0 {
         let crate::store::Recovered { entries, dead, uncertain } = recovered;
         warn!(entries, dead, uncertain, "the last run ended abruptly; its work goes on");
+        let left = commands(loaded).end_leftovers();
+        if left > 0 {
+            warn!(processes = left, "commands of the last run still ran; they were ended");
+        }
     }
     let workspace = workspace_dir(loaded);
     workspace::write_templates(&workspace, config.agent.lang.unwrap_or_else(Lang::current))
@@ -301,6 +316,9 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let shelf = open_shelf(loaded, &clock)?;
     let skills = shelf.current(clock.monotonic());
     log_skills(&skills);
+    if config.tools.exec.enabled {
+        warn!("{}", lang::door_exec_wide(Lang::current()));
+    }
     let journal = Journal::new();
     let (work, lanes, running) = (WakeUp::default(), LaneWakeUp::default(), Running::default());
     let agents = build_agents(loaded, &shelf, &store, &journal, &clock)?;

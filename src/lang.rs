@@ -339,6 +339,14 @@ catalogue! {
         en: "{channel}: senders are strangers, who have no tools",
         zh: "{channel}：发送者都是陌生人，不能使用工具",
     }
+    door_exec() {
+        en: "the assistant cannot run commands",
+        zh: "助手不能运行命令",
+    }
+    door_exec_wide() {
+        en: "the owner's assistant may run commands: there is no sandbox yet, they have all rights of this process",
+        zh: "所有者的助手可以运行命令：目前没有沙箱，命令拥有本进程的全部权限",
+    }
     door_listen() {
         en: "bridges and platforms on other machines or in containers cannot reach /channels",
         zh: "其他机器或容器里的桥接和平台无法访问 /channels",

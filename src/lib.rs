@@ -58,6 +58,7 @@ pub mod lang;
 pub mod lifecycle;
 pub mod logs;
 pub mod media;
+pub mod memory;
 pub mod os;
 pub mod policy;
 pub mod secrets;

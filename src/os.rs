@@ -1,6 +1,17 @@
-//! What differs between operating systems: stop signals and file modes.
+//! What differs between operating systems: stop signals, file modes, and how a command is started and ended with all
+//! that it started.
 
-use std::{io, path::Path};
+use std::{
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    pin::Pin,
+};
+
+use tokio::{
+    io::AsyncRead,
+    process::{Child, Command},
+};
 
 /// Waits for one request to stop: SIGINT or SIGTERM, or Ctrl-C where there are no signals.
 ///
@@ -110,4 +121,223 @@ pub fn not_a_file(path: &Path, metadata: &std::fs::Metadata) -> Option<&'static 
         }
     }
     if path == Path::new("/dev/null") { None } else { Some("device") }
+}
+
+/// The variable that every process of a command carries, so that all of them are found when it ends.
+pub const COMMAND_MARK: &str = "CRAWFISH_COMMAND";
+
+/// The program of that name in the search path.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(&file)).find(|path| is_program(path))
+}
+
+fn is_program(path: &Path) -> bool {
+    let Ok(metadata) = std::fs::metadata(path) else { return false };
+    #[cfg(unix)]
+    let may_run = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o111 != 0;
+    #[cfg(not(unix))]
+    let may_run = true;
+    metadata.is_file() && may_run
+}
+
+/// What a command may know of this process's environment: where programs and homes are, the language, the time zone.
+/// Nothing else is handed on, so no key is.
+pub fn clean_environment(all: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    const KEPT: &[&str] = &["PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
+    const KEPT_ON_WINDOWS: &[&str] = &[
+        "SYSTEMROOT",
+        "SYSTEMDRIVE",
+        "WINDIR",
+        "COMSPEC",
+        "PATHEXT",
+        "TEMP",
+        "TMP",
+        "USERPROFILE",
+        "USERNAME",
+        "APPDATA",
+        "LOCALAPPDATA",
+        "PROGRAMFILES",
+        "PROGRAMDATA",
+    ];
+    let kept = |name: &str| {
+        let upper = name.to_ascii_uppercase();
+        let name = if cfg!(windows) { upper.as_str() } else { name };
+        KEPT.contains(&name) || name.starts_with("LC_") || (cfg!(windows) && KEPT_ON_WINDOWS.contains(&name))
+    };
+    let mut kept: Vec<_> = all.into_iter().filter(|(name, _)| name.to_str().is_some_and(kept)).collect();
+    let is_language = |name: &OsString| name == "LANG" || name == "LC_ALL" || name == "LC_CTYPE";
+    if cfg!(unix) && !kept.iter().any(|(name, _)| is_language(name)) {
+        // Without a word on it most programs take names and texts for ASCII.
+        kept.push(("LC_CTYPE".into(), "C.UTF-8".into()));
+    }
+    kept.push(("TERM".into(), "dumb".into()));
+    kept
+}
+
+/// A command that runs: everything it starts belongs to it, and ends with it at the latest when this is dropped.
+///
+/// Where there are process groups it leads one. On Linux also those that left the group (`setsid`, daemons) are found,
+/// by the mark in their environment. On Windows only the process itself is ended, not what it started.
+pub struct Started {
+    child: Child,
+    group: Group,
+    ended: bool,
+}
+
+/// What a command writes to stdout and stderr.
+pub type OutputPipe = Pin<Box<dyn AsyncRead + Send>>;
+
+#[derive(Clone)]
+struct Group {
+    leader: Option<i32>,
+    mark: String,
+}
+
+impl Started {
+    /// Starts a command in a group of its own, marked with `mark`; what it writes to stdout and stderr comes out of the
+    /// pipes, in the order it was written where one pipe can be both.
+    ///
+    /// # Errors
+    /// Those of the system: no such program or folder, no right to it, no process left.
+    pub fn spawn(mut command: Command, mark: String) -> io::Result<(Self, Vec<OutputPipe>)> {
+        command.env(COMMAND_MARK, &mark).stdin(std::process::Stdio::null()).kill_on_drop(true);
+        #[cfg(unix)]
+        let (child, pipes) = {
+            let (reader, writer) = io::pipe()?;
+            command.process_group(0).stdout(writer.try_clone()?).stderr(writer);
+            let reader = tokio::net::unix::pipe::Receiver::from_owned_fd(reader.into())?;
+            let child = command.spawn()?;
+            // The command held our own ends of the pipe: while one is open, the pipe has no end.
+            drop(command);
+            (child, vec![Box::pin(reader) as OutputPipe])
+        };
+        #[cfg(not(unix))]
+        let (child, pipes) = {
+            command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+            let mut child = command.spawn()?;
+            let mut pipes: Vec<OutputPipe> = Vec::new();
+            pipes.extend(child.stdout.take().map(|pipe| Box::pin(pipe) as OutputPipe));
+            pipes.extend(child.stderr.take().map(|pipe| Box::pin(pipe) as OutputPipe));
+            (child, pipes)
+        };
+        let leader = child.id().and_then(|id| i32::try_from(id).ok());
+        Ok((Self { child, group: Group { leader, mark }, ended: false }, pipes))
+    }
+
+    /// Waits for the end of the command itself. May be called again.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub async fn wait(&mut self) -> io::Result<std::process::ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Asks everything in its group to end (SIGTERM). Does nothing where there are no signals.
+    pub fn ask_to_end(&self) {
+        #[cfg(unix)]
+        self.group.signal(rustix::process::Signal::TERM);
+    }
+
+    /// Ends everything it started, at once; says whether something still ran besides the command itself.
+    pub async fn end(&mut self) -> bool {
+        self.ended = true;
+        // Where there are no groups, this is all there is; where there are, the group's leader may be gone already.
+        let _ = self.child.start_kill();
+        let group = self.group.clone();
+        tokio::task::spawn_blocking(move || group.end()).await.unwrap_or(false)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.group.end();
+        }
+    }
+}
+
+impl Group {
+    #[cfg(unix)]
+    fn signal(&self, signal: rustix::process::Signal) -> bool {
+        let leader = self.leader.and_then(rustix::process::Pid::from_raw);
+        // A group without members cannot be signalled; nothing is left to do then.
+        leader.is_some_and(|leader| rustix::process::kill_process_group(leader, signal).is_ok())
+    }
+
+    /// Ends all of it, and says whether there was anything left to end.
+    fn end(&self) -> bool {
+        let marked = end_marked(&self.mark) > 0;
+        #[cfg(unix)]
+        {
+            // For those without the mark: every process where marks cannot be seen, and on Linux one that hid its own.
+            let grouped = self.signal(rustix::process::Signal::KILL);
+            if cfg!(not(target_os = "linux")) {
+                return grouped;
+            }
+        }
+        marked
+    }
+}
+
+/// Ends every process whose mark begins with `mark`, and counts them. Only Linux shows the marks of processes;
+/// elsewhere it finds none.
+pub fn end_marked(mark: &str) -> usize {
+    #[cfg(target_os = "linux")]
+    {
+        let own = std::process::id();
+        let wanted = format!("{COMMAND_MARK}={mark}").into_bytes();
+        let mut ended = std::collections::BTreeSet::new();
+        // One that forks while we look may get away once; what it forked is met in the next round.
+        for _ in 0..16 {
+            let before = ended.len();
+            for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+                let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+                if pid == own || ended.contains(&pid) {
+                    continue;
+                }
+                // What has ended, or belongs to somebody else, shows nothing.
+                let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
+                if !environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(&wanted)) {
+                    continue;
+                }
+                let pid_of = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+                if let Some(found) = pid_of
+                    && rustix::process::kill_process(found, rustix::process::Signal::KILL).is_ok()
+                {
+                    ended.insert(pid);
+                }
+            }
+            if ended.len() == before {
+                break;
+            }
+        }
+        ended.len()
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = mark;
+        0
+    }
+}
+
+/// The signal that ended a process, where there are signals.
+pub fn ended_by(status: std::process::ExitStatus) -> Option<i32> {
+    #[cfg(unix)]
+    {
+        std::os::unix::process::ExitStatusExt::signal(&status)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = status;
+        None
+    }
+}
+
+/// Adds the command line to `cmd /C`, which reads it raw: quotes are not escaped as for other programs.
+pub fn raw_argument(command: &mut Command, text: &str) {
+    #[cfg(windows)]
+    command.raw_arg(text);
+    #[cfg(not(windows))]
+    command.arg(text);
 }

@@ -26,6 +26,8 @@ pub mod exec;
 mod find;
 mod grep;
 mod ls;
+mod memory_get;
+mod memory_search;
 mod read;
 mod write;
 
@@ -51,20 +53,32 @@ pub struct ToolsConfig {
 pub struct Parts {
     /// The settings.
     pub config: ToolsConfig,
+    /// The commands of `exec`.
+    pub commands: exec::Commands,
     /// Takes the configuration's secrets out of what a tool gives.
     pub redactor: Redactor,
 }
 
 /// Every tool that comes with the gateway: the one list.
-pub fn builtin(_parts: &Parts) -> Vec<Arc<dyn Tool>> {
-    vec![
+pub fn builtin(parts: &Parts) -> Vec<Arc<dyn Tool>> {
+    let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(edit::EditFile),
         Arc::new(find::FindFiles),
         Arc::new(grep::GrepFiles),
         Arc::new(ls::ListFolder),
+        Arc::new(memory_get::GetMemory),
+        Arc::new(memory_search::SearchMemory),
         Arc::new(read::ReadFile),
         Arc::new(write::WriteFile),
-    ]
+    ];
+    if parts.config.exec.enabled {
+        tools.push(Arc::new(exec::Exec::new(
+            parts.config.exec.clone(),
+            parts.commands.clone(),
+            parts.redactor.clone(),
+        )));
+    }
+    tools
 }
 
 /// One tool.

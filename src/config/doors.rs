@@ -30,7 +30,7 @@ pub struct Door {
 pub enum DoorState {
     /// Something is not possible yet.
     Closed,
-    /// Everyone may.
+    /// Everyone may, or nothing stands behind it.
     Wide,
 }
 
@@ -78,6 +78,11 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
             add(Closed, &format!("tools:{id}"), lang::door_tools(lang, id), &line);
         }
     }
+    if config.tools.exec.enabled {
+        add(Wide, "exec", lang::door_exec_wide(lang), "[tools.exec] enabled = false");
+    } else {
+        add(Closed, "exec", lang::door_exec(lang), "[tools.exec] enabled = true");
+    }
     if config.server.channels_listen.is_empty() {
         add(Closed, "channels_listen", lang::door_listen(lang), "[server] channels_listen = \"0.0.0.0:3003\"");
     }
@@ -112,7 +117,8 @@ mod tests {
 
     #[test]
     fn every_closed_door_is_listed_and_opening_it_takes_it_off() {
-        assert_eq!(names(""), ["model", "channel", "channels_listen", "hosts", "local_clients"]);
+        assert_eq!(names(""), ["model", "channel", "exec", "channels_listen", "hosts", "local_clients"]);
+        assert!(names("[tools.exec]\nenabled = true\n").contains(&"exec".to_owned()), "on, it stands wide open");
         let webhook = "[channels.webhook.bridge]\ntoken = \"0123456789abcdef0123456789abcdef\"\n";
         let open = names(webhook);
         for door in ["owner", "senders:webhook:bridge", "tools:webhook:bridge"] {

@@ -10,6 +10,7 @@ mod command_line;
 mod crash;
 mod delivery;
 mod drain;
+mod exec;
 mod first_start;
 mod models;
 mod poison;

@@ -215,6 +215,30 @@ impl Broker {
         place.root.dir.open_dir(place.path()).map_err(|error| self.explain(place, &error))
     }
 
+    /// The host's path of a folder in the workspace, links resolved, for a program that is started there.
+    ///
+    /// # Errors
+    /// [`ToolError::TellModel`]: outside the workspace, missing, or no folder.
+    pub fn workspace_folder(&self, written: &str) -> Result<PathBuf, ToolError> {
+        let places = self.candidates(written)?;
+        let Some(place) = places.iter().find(|place| place.is_workspace) else {
+            return tell(format!("`{}` is no folder of the workspace. Give one inside it.", short(written.trim())));
+        };
+        // Opened by the handle of the workspace, so that a link that leads out is refused in the usual words.
+        drop(self.open_dir(place)?);
+        let host = place.root.paths.iter().rev().flatten().next().map(|root| root.join(&place.inner));
+        match host {
+            Some(host) if place.inner.as_os_str().is_empty() => Ok(host),
+            Some(host) => std::fs::canonicalize(&host).map_err(|error| self.explain(place, &error)),
+            None => self.outside(written),
+        }
+    }
+
+    /// Whether there is anything at the place.
+    pub fn exists(&self, place: &Place<'_>) -> bool {
+        place.exists()
+    }
+
     /// Whether the place is a folder (through links that stay inside).
     pub fn is_dir(&self, place: &Place<'_>) -> bool {
         place.root.dir.is_dir(place.path())

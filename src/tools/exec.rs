@@ -1,6 +1,50 @@
-//! `exec`: a command in a shell, in the workspace.
+//! `exec`: a command line in a shell, in the workspace, for the owner alone.
+//!
+//! Nothing keeps a command inside the workspace yet, so there is no such tool unless the owner says
+//! `[tools.exec] enabled = true`. What holds in any case: a command gets no key of ours in its environment, nothing to
+//! read, a bounded time and a bounded place for its output; and nothing it started outlives the call.
 
+use std::{
+    io,
+    path::PathBuf,
+    pin::{Pin, pin},
+    process::ExitStatus,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::{io::ReadBuf, process::Command, sync::Semaphore};
+use ulid::Ulid;
+
+use self::output::Output;
+use super::{
+    Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, arguments,
+    broker::{Broker, tell},
+};
+use crate::{
+    os::{self, OutputPipe, Started},
+    policy::Terms,
+    secrets::Redactor,
+};
+
+mod output;
+
+/// The longest time a call may ask for, in seconds.
+pub const LONGEST: u64 = 120;
+/// The most commands at once: many turns at work are no reason for as many processes.
+const AT_ONCE: usize = 8;
+/// The longest command line. Linux takes no argument of more than 128 KiB.
+const LONGEST_LINE: usize = 64 * 1024;
+/// How long what the shell left running may still write after the shell's own end.
+const LATE_OUTPUT: Duration = Duration::from_millis(300);
+/// How long a command may take to end after it was asked to.
+const LAST_WORDS: Duration = Duration::from_millis(700);
+/// Kept free in the result for the line that tells how it ended.
+const ROOM_FOR_END: usize = 400;
 
 /// `[tools.exec]`: commands, for the owner alone.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -22,19 +66,371 @@ impl Default for ExecConfig {
 
 /// What reads a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
 pub enum Shell {
-    /// `sh`; on Windows the newest PowerShell there is, else `cmd`.
+    /// `bash`, else `sh`; on Windows `pwsh`, else `powershell`, else `cmd`.
     Auto,
     /// The system's `sh`.
     Sh,
     /// bash.
     Bash,
     /// Windows PowerShell.
-    #[serde(rename = "powershell")]
     PowerShell,
     /// PowerShell 7 and later.
     Pwsh,
     /// The command interpreter of Windows.
     Cmd,
 }
+
+impl Shell {
+    /// Every one that can be asked for by name.
+    const NAMED: [Self; 5] = [Self::Sh, Self::Bash, Self::PowerShell, Self::Pwsh, Self::Cmd];
+
+    /// Its name, which is also that of its program.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Sh => "sh",
+            Self::Bash => "bash",
+            Self::PowerShell => "powershell",
+            Self::Pwsh => "pwsh",
+            Self::Cmd => "cmd",
+        }
+    }
+
+    /// The shell itself and its program; `None` when this machine has none of the kind.
+    pub fn found(self) -> Option<(Self, PathBuf)> {
+        let choices: &[Self] = match self {
+            Self::Auto if cfg!(windows) => &[Self::Pwsh, Self::PowerShell, Self::Cmd],
+            Self::Auto => &[Self::Bash, Self::Sh],
+            _ => &[self],
+        };
+        choices.iter().find_map(|shell| Some((*shell, os::program(shell.name())?)))
+    }
+
+    /// A command that has this shell read `line`.
+    fn command(self, program: PathBuf, line: &str) -> Command {
+        let mut command = Command::new(program);
+        match self {
+            Self::PowerShell | Self::Pwsh => {
+                command.args(["-NoLogo", "-NoProfile", "-NonInteractive", "-Command", line]);
+            }
+            Self::Cmd => {
+                command.args(["/D", "/S", "/C"]);
+                os::raw_argument(&mut command, &format!("\"{line}\""));
+            }
+            Self::Auto | Self::Sh | Self::Bash => {
+                command.args(["-c", line]);
+            }
+        }
+        command
+    }
+}
+
+/// The commands of this gateway: how many run at once, and the mark by which they are known. Shared by all agents.
+#[derive(Clone, Debug)]
+pub struct Commands {
+    slots: Arc<Semaphore>,
+    house: String,
+}
+
+impl Default for Commands {
+    fn default() -> Self {
+        Self::of(&Ulid::generate().to_string())
+    }
+}
+
+impl Commands {
+    /// Those of the gateway of that name; it must be the same after a restart.
+    pub fn of(house: &str) -> Self {
+        Self { slots: Arc::new(Semaphore::new(AT_ONCE)), house: house.to_owned() }
+    }
+
+    /// Ends what an earlier run of the same gateway left running when it was killed, and counts the processes. Finds
+    /// them on Linux only.
+    pub fn end_leftovers(&self) -> usize {
+        os::end_marked(&format!("{}.", self.house))
+    }
+
+    fn mark(&self) -> String {
+        format!("{}.{}", self.house, Ulid::generate())
+    }
+}
+
+/// Runs a command line.
+#[derive(Debug)]
+pub struct Exec {
+    config: ExecConfig,
+    commands: Commands,
+    redactor: Redactor,
+}
+
+impl Exec {
+    /// With these settings.
+    pub fn new(config: ExecConfig, commands: Commands, redactor: Redactor) -> Self {
+        Self { config, commands, redactor }
+    }
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    command: String,
+    timeout: Option<u64>,
+    workdir: Option<String>,
+    shell: Option<Shell>,
+}
+
+#[async_trait]
+impl Tool for Exec {
+    fn spec(&self) -> ToolSpec {
+        let shell = self.config.shell.found().map_or(self.config.shell, |(shell, _)| shell);
+        ToolSpec {
+            name: "exec".to_owned(),
+            description: format!(
+                "Runs a command line in {} and gives its output and exit code. It starts in the workspace and cannot \
+                 be typed into. When the call ends, everything it started ends: no background jobs.",
+                shell.name()
+            ),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "command": {"type": "string", "description": "The command line; it may have several lines"},
+                    "timeout": {
+                        "type": "integer", "minimum": 1, "maximum": LONGEST,
+                        "description": format!("Most seconds it may run (default {})", self.config.timeout),
+                    },
+                    "workdir": {"type": "string", "description": "Folder in the workspace to start in"},
+                    "shell": {
+                        "type": "string", "enum": ["auto", "sh", "bash", "powershell", "pwsh", "cmd"],
+                        "description": "Another shell",
+                    },
+                },
+                "required": ["command"],
+                "additionalProperties": false,
+            }),
+        }
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Effect
+    }
+
+    fn terms(&self) -> Terms {
+        Terms::of(self.effect()).owner_only()
+    }
+
+    async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let Arguments { command, timeout, workdir, shell } = arguments::typed(args)?;
+        if command.trim().is_empty() {
+            return tell("`command` is empty. Give the command line to run.".to_owned());
+        }
+        if command.contains('\0') || command.len() > LONGEST_LINE {
+            return tell(
+                "`command` holds a zero byte or is longer than 64 KiB. Write a script into a file with `write` and run \
+                 that."
+                .to_owned(),
+            );
+        }
+        let folder = folder(ctx, workdir).await?;
+        let wanted = shell.unwrap_or(self.config.shell);
+        let Some((shell, program)) = wanted.found() else { return tell(no_such_shell(wanted)) };
+        let stopped = || ToolError::Abort("stopped".to_owned());
+        let _slot = tokio::select! {
+            slot = self.commands.slots.acquire() => slot.map_err(|error| ToolError::Abort(error.to_string()))?,
+            () = ctx.cancel.cancelled() => return Err(stopped()),
+        };
+        let seconds = timeout.unwrap_or(self.config.timeout).clamp(1, LONGEST);
+        let mut line = shell.command(program, &command);
+        line.current_dir(folder).env_clear().envs(os::clean_environment(std::env::vars_os()));
+        let (started, pipes) = match Started::spawn(line, self.commands.mark()) {
+            Ok(started) => started,
+            Err(error) => {
+                return tell(format!(
+                    "`{}` could not be started: {}. Tell the user; nothing was run.",
+                    shell.name(),
+                    error.kind()
+                ));
+            }
+        };
+        let run = run(started, pipes, Duration::from_secs(seconds), ctx).await;
+        let run = run.map_err(|error| ToolError::TellModel(format!("The command was lost sight of: {error}.")))?;
+        if matches!(run.end, End::Stopped) {
+            return Err(stopped());
+        }
+        run.told(&self.redactor, ctx.output_chars, seconds)
+    }
+}
+
+/// The folder to start in, inside the workspace.
+async fn folder(ctx: &ToolContext, workdir: Option<String>) -> Result<PathBuf, ToolError> {
+    let context = ctx.clone();
+    let work = move || {
+        let workdir = workdir.as_deref().filter(|workdir| !workdir.trim().is_empty()).unwrap_or(".");
+        Broker::open(&context)?.workspace_folder(workdir)
+    };
+    let folder = tokio::task::spawn_blocking(work).await;
+    folder.map_err(|error| ToolError::Abort(format!("a file tool ended unexpectedly: {error}")))?
+}
+
+fn no_such_shell(wanted: Shell) -> String {
+    let here: Vec<String> = Shell::NAMED
+        .iter()
+        .filter(|shell| shell.found().is_some())
+        .map(|shell| format!("`{}`", shell.name()))
+        .collect();
+    let here = if here.is_empty() { "no shell at all".to_owned() } else { here.join(", ") };
+    let name = if wanted == Shell::Auto { "shell" } else { wanted.name() };
+    format!(
+        "There is no `{name}` on this machine; it has {here}. Nothing was run. Call again with one of them as `shell`."
+    )
+}
+
+/// How a command ended.
+enum End {
+    Exited(ExitStatus),
+    TimedOut,
+    Stopped,
+}
+
+/// A command that ended, with all that it started.
+struct Run {
+    end: End,
+    output: Output,
+    took: Duration,
+    /// Something it had started still ran when the command itself had ended.
+    left_running: bool,
+}
+
+/// Follows a command to its end and ends what it leaves.
+async fn run(mut started: Started, pipes: Vec<OutputPipe>, most: Duration, ctx: &ToolContext) -> io::Result<Run> {
+    let began = ctx.clock.monotonic();
+    let mut pipes = Pipes(pipes);
+    let mut output = Output::new(ctx.output_chars);
+    let mut bytes = vec![0; 64 * 1024];
+    let mut status = None;
+    let mut deadline = pin!(ctx.clock.sleep(most));
+    // Armed anew when the shell has ended.
+    let mut late = ctx.clock.sleep(LATE_OUTPUT);
+    let end = loop {
+        tokio::select! {
+            () = ctx.cancel.cancelled() => break End::Stopped,
+            () = &mut deadline => break End::TimedOut,
+            ended = started.wait(), if status.is_none() => {
+                status = Some(ended?);
+                late = ctx.clock.sleep(LATE_OUTPUT);
+            }
+            read = pipes.read(&mut bytes), if !pipes.0.is_empty() => output.add(&bytes[..read]),
+            // What holds the pipe open now is something that was left in the background: it is not waited for.
+            () = &mut late, if status.is_some() => break End::Exited(status.take().unwrap_or_default()),
+        }
+        if pipes.0.is_empty()
+            && let Some(status) = status.take()
+        {
+            break End::Exited(status);
+        }
+    };
+    let took = ctx.clock.monotonic().saturating_sub(began);
+    if !matches!(end, End::Exited(_)) {
+        started.ask_to_end();
+        let mut patience = pin!(ctx.clock.sleep(LAST_WORDS));
+        let mut gone = status.is_some();
+        while !(gone && pipes.0.is_empty()) {
+            tokio::select! {
+                () = &mut patience => break,
+                ended = started.wait(), if !gone => {
+                    ended?;
+                    gone = true;
+                }
+                read = pipes.read(&mut bytes), if !pipes.0.is_empty() => output.add(&bytes[..read]),
+            }
+        }
+    }
+    let left_running = started.end().await;
+    // It is dead or dying: this takes it off the system's list.
+    let mut patience = pin!(ctx.clock.sleep(LAST_WORDS));
+    tokio::select! {
+        _ = started.wait() => {}
+        () = &mut patience => {}
+    }
+    Ok(Run { end, output, took, left_running })
+}
+
+/// The pipes of a command, read as one; each goes when it has ended.
+struct Pipes(Vec<OutputPipe>);
+
+impl Pipes {
+    /// How many bytes came; 0 when a pipe ended.
+    async fn read(&mut self, bytes: &mut [u8]) -> usize {
+        std::future::poll_fn(|cx| self.poll(cx, bytes)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<usize> {
+        for at in 0..self.0.len() {
+            let mut buffer = ReadBuf::new(bytes);
+            match Pin::as_mut(&mut self.0[at]).poll_read(cx, &mut buffer) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => return Poll::Ready(buffer.filled().len()),
+                // Its end, or an error: neither will give anything more.
+                Poll::Ready(_) => {
+                    self.0.remove(at);
+                    return Poll::Ready(0);
+                }
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Run {
+    fn told(self, redactor: &Redactor, chars: usize, seconds: u64) -> Result<ToolOutput, ToolError> {
+        let took = format!("{:.1} s", self.took.as_secs_f64());
+        let mut notes = Vec::new();
+        let good = match &self.end {
+            End::Exited(status) => {
+                match (status.code(), os::ended_by(*status)) {
+                    (Some(code), _) => notes.push(format!("exit code {code} after {took}")),
+                    (None, Some(signal)) => notes.push(format!(
+                        "ended by signal {signal}{} after {took}",
+                        signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default()
+                    )),
+                    (None, None) => notes.push(format!("ended after {took}")),
+                }
+                status.code().is_some()
+            }
+            End::TimedOut | End::Stopped => {
+                notes.push(format!(
+                    "stopped after {seconds} s, with everything it had started; what it did until then stays done. If it \
+                     needs longer, call again with a larger timeout (at most {LONGEST}), or do it in smaller steps"
+                ));
+                false
+            }
+        };
+        if self.left_running && matches!(self.end, End::Exited(_)) {
+            notes.push("what it left running in the background was ended with it".to_owned());
+        }
+        let text = self.output.text(redactor, chars.saturating_sub(ROOM_FOR_END).max(chars / 2));
+        let text = text.unwrap_or_else(|| "(no output)".to_owned());
+        let gap = if text.ends_with('\n') { "" } else { "\n" };
+        let text = format!("{text}{gap}[{}]", notes.join("; "));
+        if good { Ok(ToolOutput::from(text)) } else { Err(ToolError::TellModel(text)) }
+    }
+}
+
+/// The signals that end commands in practice. Their numbers are the same on Linux and macOS.
+fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        1 => "hangup",
+        2 => "interrupt",
+        4 => "illegal instruction",
+        6 => "abort",
+        8 => "arithmetic error",
+        9 => "killed; when nobody did that, the machine had no memory left",
+        11 => "memory fault",
+        13 => "broken pipe",
+        15 => "terminated",
+        _ => return None,
+    })
+}
+
+#[cfg(all(test, unix))]
+mod tests;

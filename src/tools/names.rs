@@ -53,6 +53,9 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("shell", "exec"),
     ("bash", "exec"),
     ("terminal", "exec"),
+    ("runinterminal", "exec"),
+    ("executebash", "exec"),
+    ("executeshellcommand", "exec"),
     ("command", "exec"),
     ("readexcel", "spreadsheet"),
     ("readspreadsheet", "spreadsheet"),
@@ -64,6 +67,10 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("searchweb", "web_search"),
     ("googlesearch", "web_search"),
     ("searchmemory", "memory_search"),
+    ("recall", "memory_search"),
+    ("searchnotes", "memory_search"),
+    ("readmemory", "memory_get"),
+    ("getmemory", "memory_get"),
     ("sendmessage", "message"),
     ("updateplan", "todo"),
     ("todowrite", "todo"),
@@ -142,14 +149,22 @@ const ARGUMENTS: &[(&str, Aliases)] = &[
         &[
             ("command", &["cmd", "script", "shellcommand", "commandline", "code", "input"]),
             ("workdir", &["cwd", "workingdirectory", "dir", "directory"]),
+            ("shell", &["interpreter"]),
             ("timeout", &["timeouts", "timeoutsec", "timeoutsecs", "timeoutseconds"]),
         ],
     ),
     ("spreadsheet", &[("path", PATH), ("sheet", &["sheetname", "worksheet"])]),
     ("web_fetch", &[("url", &["uri", "link", "href", "address"])]),
     ("web_search", &[("query", &["q", "search", "searchterm", "searchquery", "keywords", "text"])]),
-    ("memory_search", &[("query", &["q", "search", "text", "keywords"])]),
-    ("memory_get", &[("path", PATH)]),
+    ("memory_search", &[("query", &["q", "search", "text", "keywords"]), ("limit", LIMIT)]),
+    (
+        "memory_get",
+        &[
+            ("path", PATH),
+            ("from", &["offset", "startline", "start", "fromline", "line"]),
+            ("lines", &["limit", "maxlines", "numlines", "linecount", "count", "max"]),
+        ],
+    ),
 ];
 
 /// The tool that a model means by what it wrote, among the `known` ones.
@@ -175,13 +190,33 @@ pub fn resolve<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     known.iter().find(|name| *name == ours).copied()
 }
 
-/// What the model is told about a name that means no tool: the known ones, the nearest first.
+/// Tools that are there for some people or settings only, and what the model is told where they are not.
+const ABSENT: &[(&str, &str)] = &[
+    (
+        "exec",
+        "Commands cannot be run here: they are switched off, or this is not the owner's message. The owner switches \
+         them on with `enabled = true` under `[tools.exec]` in config.toml. Do it with the other tools, or tell the \
+         user that.",
+    ),
+    ("memory_search", PRIVATE),
+    ("memory_get", PRIVATE),
+];
+const PRIVATE: &str = "Notes are searched in direct chats of the owner only. Answer without them.";
+
+/// What the model is told about a name that means no tool: why it is not there, or the known ones, the nearest first.
 pub fn unknown(written: &str, known: &[&str]) -> String {
     let wanted = squeezed(&bare(written));
+    let meant = SYNONYMS.iter().find(|(theirs, _)| *theirs == wanted).map(|(_, ours)| *ours);
+    let absent = ABSENT.iter().find(|(ours, _)| meant == Some(*ours) || squeezed(ours) == wanted);
     let mut names: Vec<(u32, &str)> =
         known.iter().map(|name| ((strsim::jaro_winkler(&wanted, &squeezed(name)) * 1000.0) as u32, *name)).collect();
     names.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
     let shown: String = written.chars().filter(|c| !c.is_control()).take(80).collect();
+    if let Some((_, why)) = absent {
+        let names: Vec<_> = names.iter().map(|(_, name)| format!("`{name}`")).collect();
+        let others = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        return format!("There is no tool `{shown}` here. {why} The tools are: {others}.");
+    }
     if names.is_empty() {
         return format!("There is no tool `{shown}`, and no other one either. Answer without tools.");
     }
@@ -282,6 +317,12 @@ mod tests {
             ("write_file", Some("write")),
             ("execute_shell", Some("exec")),
             ("run_command", Some("exec")),
+            ("shell", Some("exec")),
+            ("Bash", Some("exec")),
+            ("run_terminal_cmd", Some("exec")),
+            ("terminal", Some("exec")),
+            ("search_memory", Some("memory_search")),
+            ("recall", Some("memory_search")),
             ("list_files", Some("ls")),
             ("list_directory", Some("ls")),
             ("read_excel", Some("spreadsheet")),
@@ -325,6 +366,12 @@ mod tests {
             "There is no tool `greb`. The tools are: `grep`, `read`, `edit`. Call one of them by its exact name."
         );
         assert!(unknown("x", &[]).ends_with("Answer without tools."));
+        for name in ["exec", "execute_shell", "functions.bash", "run_terminal_cmd"] {
+            let told = unknown(name, &["read"]);
+            assert!(told.contains("`[tools.exec]`") && told.ends_with("The tools are: `read`."), "{told}");
+        }
+        let told = unknown("recall", &[]);
+        assert!(told.contains("direct chats of the owner") && told.ends_with("The tools are: none."), "{told}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, arguments,
-    broker::{self, Broker, size, tell},
+    broker::{self, Broker, Place, size, tell},
     decode::{self, Content, Encoding},
 };
 
@@ -63,31 +63,42 @@ impl Tool for ReadFile {
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {
         let Arguments { path, offset, limit } = arguments::typed(args)?;
         broker::on_disk(ctx, "read on with offset and limit", move |files| {
-            let place = files.place(&path)?;
-            let (mut file, metadata) = files.open_file(&place)?;
-            let mut sample = Vec::new();
-            let unreadable =
-                |error: io::Error| ToolError::TellModel(format!("`{place}` cannot be read: {}.", error.kind()));
-            (&mut file).take(PAGE_BYTES as u64).read_to_end(&mut sample).map_err(unreadable)?;
-            if sample.is_empty() {
-                return Ok("(empty file)".to_owned());
-            }
-            let encoding = match decode::sniff(&sample, sample.len() < PAGE_BYTES) {
-                Content::Text(encoding) => encoding,
-                Content::Binary(kind) => {
-                    return Ok(format!("[`{place}` is no text: {kind}, {}. It is not shown.]", size(metadata.len())));
-                }
-            };
-            let first = offset.unwrap_or(1).max(1);
-            let wanted = Wanted { first, lines: limit.unwrap_or(usize::MAX), chars: page_chars(files.output_chars) };
-            let page = Page::of(files, &sample, file, encoding, wanted, metadata.len()).map_err(|stop| match stop {
-                Stop::Io(error) => unreadable(error),
-                Stop::Told(error) => error,
-            })?;
-            page.told(&place.to_string(), encoding, first)
+            page(files, &files.place(&path)?, offset, limit)
         })
         .await
     }
+}
+
+/// The lines of a file from `offset` (from 1), `limit` of them, with a note on what is left out.
+///
+/// # Errors
+/// [`ToolError::TellModel`] when it cannot be read.
+pub(super) fn page(
+    files: &Broker,
+    place: &Place<'_>,
+    offset: Option<usize>,
+    limit: Option<usize>,
+) -> Result<String, ToolError> {
+    let (mut file, metadata) = files.open_file(place)?;
+    let mut sample = Vec::new();
+    let unreadable = |error: io::Error| ToolError::TellModel(format!("`{place}` cannot be read: {}.", error.kind()));
+    (&mut file).take(PAGE_BYTES as u64).read_to_end(&mut sample).map_err(unreadable)?;
+    if sample.is_empty() {
+        return Ok("(empty file)".to_owned());
+    }
+    let encoding = match decode::sniff(&sample, sample.len() < PAGE_BYTES) {
+        Content::Text(encoding) => encoding,
+        Content::Binary(kind) => {
+            return Ok(format!("[`{place}` is no text: {kind}, {}. It is not shown.]", size(metadata.len())));
+        }
+    };
+    let first = offset.unwrap_or(1).max(1);
+    let wanted = Wanted { first, lines: limit.unwrap_or(usize::MAX), chars: page_chars(files.output_chars) };
+    let page = Page::of(files, &sample, file, encoding, wanted, metadata.len()).map_err(|stop| match stop {
+        Stop::Io(error) => unreadable(error),
+        Stop::Told(error) => error,
+    })?;
+    page.told(&place.to_string(), encoding, first)
 }
 
 /// Characters of a page within a result of `output_chars`.
