@@ -201,7 +201,6 @@ impl Channels {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::intake::command::Command;
 
     #[test]
