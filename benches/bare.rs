@@ -108,7 +108,7 @@ pub async fn fill(store: &SqliteStore, sessions: usize, waiting: usize) -> Resul
         batch.push(new);
         if batch.len() == BATCH || n + 1 == sessions {
             let entries = std::mem::take(&mut batch);
-            store.accept(NewBatch { entries, cursor: None }).await.map_err(told)?;
+            store.accept(NewBatch { entries, ..NewBatch::default() }).await.map_err(told)?;
         }
     }
     Ok(())
@@ -126,7 +126,7 @@ pub async fn talk(store: &SqliteStore, conversation: &str, turns: usize) -> Resu
         let entries: Vec<NewEntry> = (start..start + count)
             .map(|n| entry(conversation, &format!("{conversation}-{n}"), clock.now_ms()))
             .collect();
-        store.accept(NewBatch { entries, cursor: None }).await.map_err(told)?;
+        store.accept(NewBatch { entries, ..NewBatch::default() }).await.map_err(told)?;
         let claims = store.claim(&ask(&boot, clock.now_ms(), 1)).await.map_err(told)?;
         let claim = claims.into_iter().next().ok_or("nothing to claim while a session was made")?;
         let mut finish = finish_of(&claim, clock.now_ms());
@@ -252,7 +252,7 @@ impl Bare {
             let (answer, answered) = oneshot::channel();
             self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), answer);
             let entries = vec![entry(&conversation, &id, self.clock.now_ms())];
-            self.store.accept(NewBatch { entries, cursor: None }).await.map_err(told)?;
+            self.store.accept(NewBatch { entries, ..NewBatch::default() }).await.map_err(told)?;
             self.work.notify_one();
             answered.await.map_err(|_| "a bare turn was lost".to_owned())?;
             count += 1;
@@ -327,7 +327,7 @@ pub async fn claims(path: &Path, blocked: usize, samples: usize) -> Result<Vec<f
             entry(&claim.entries[0].inbound.conversation.id, &format!("more-{}", taken + n), clock.now_ms())
         };
         let entries = claims.iter().enumerate().map(more).collect();
-        store.accept(NewBatch { entries, cursor: None }).await.map_err(told)?;
+        store.accept(NewBatch { entries, ..NewBatch::default() }).await.map_err(told)?;
         let releases = claims.iter().step_by(2).map(|claim| {
             store.release(Release {
                 lease: claim.lease.clone(),
@@ -347,7 +347,7 @@ pub async fn claims(path: &Path, blocked: usize, samples: usize) -> Result<Vec<f
     for n in 0..samples {
         entries.push(entry(&format!("ready{n}"), &format!("ready-{n}"), clock.now_ms()));
     }
-    store.accept(NewBatch { entries, cursor: None }).await.map_err(told)?;
+    store.accept(NewBatch { entries, ..NewBatch::default() }).await.map_err(told)?;
     let mut times = Vec::with_capacity(samples);
     for _ in 0..samples {
         let began = clock.monotonic();

@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 
 use self::{
     briefing::{Briefing, Need},
-    prompt::{Quote, Said, UserText, Who, user_text},
+    prompt::{Heard, Quote, Said, UserText, Who, user_text},
     turn::{
         FailReason, Limits, PlannedCall, Setup, Step, Toolbox, Turn, interrupted_result, journal_of, journal_of_error,
         toolbox::Offered,
@@ -37,7 +37,7 @@ use crate::{
     policy::{Asker, Role, Verdict, may_use},
     reply::{HoldBack, Policy},
     session::SessionKey,
-    store::{Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, TurnStore},
+    store::{self, Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, TurnStore},
     tools::{Effect, Registry, ToolContext, ToolError},
 };
 
@@ -233,7 +233,7 @@ impl From<StoreError> for RunError {
 impl Agent {
     async fn run(&self, claim: &Claim, control: &Control) -> Result<TurnRun, RunError> {
         let Some(newest) = claim.entries.last() else { return Err(RunError::Fenced) };
-        if let Some((Command::New, named)) = Command::parse(&newest.inbound.text) {
+        if let Some((Command::New, named)) = Command::of(&newest.inbound) {
             let lang = named.or_else(|| Lang::of_text(&newest.inbound.text)).unwrap_or_else(Lang::current);
             return Ok(TurnRun {
                 ended: Ended::Notice(lang::new_session(lang)),
@@ -272,7 +272,7 @@ impl Agent {
         let setup = Setup {
             system: brief.text.clone(),
             history,
-            input: vec![self.said(&claim.entries)],
+            input: vec![self.said(&claim.entries, &claim.backlog)],
             limits: Limits {
                 max_rounds: self.config.max_rounds,
                 output_chars: self.config.tool_output_chars as usize,
@@ -317,8 +317,8 @@ impl Agent {
         drive.finish_turn().await
     }
 
-    /// The user message of these entries.
-    fn said(&self, entries: &[InboxEntry]) -> Message {
+    /// The user message of these entries, and of what was heard before them.
+    fn said(&self, entries: &[InboxEntry], backlog: &[store::Heard]) -> Message {
         let now = self.clock.now_ms();
         let now =
             Timestamp::from_millisecond(now).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned_datetime(TimeZone::system());
@@ -352,7 +352,13 @@ impl Agent {
             .then(|| format!("{collapsed} of these messages came while the queue was full and were put together here"))
             .into_iter()
             .collect();
-        Message::User { text: user_text(&UserText { entries: &said, now: &now, group, notes: &notes, backlog: &[] }) }
+        let backlog: Vec<Heard<'_>> = backlog
+            .iter()
+            .map(|heard| Heard { name: heard.name.as_deref().unwrap_or(&heard.sender), text: &heard.text })
+            .collect();
+        let addressed = entries.iter().any(|entry| entry.inbound.addressed());
+        let input = UserText { entries: &said, now: &now, group, addressed, notes: &notes, backlog: &backlog };
+        Message::User { text: user_text(&input) }
     }
 }
 
@@ -474,7 +480,7 @@ impl Drive<'_> {
             return Ok(());
         }
         debug!(entries = absorbed.len(), "the running turn absorbs newer messages");
-        let message = self.agent.said(&absorbed);
+        let message = self.agent.said(&absorbed, &[]);
         if !self.turn.absorb(vec![message]) {
             // Too late for this turn: its answer settles them as merged, so they must not be lost silently.
             warn!("messages came after the turn's last step; they are answered by it as merged");

@@ -299,6 +299,11 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let store = open_store(loaded).await?;
     let channels = build_channels(loaded)?;
     channel_api::crash_point!("recover.begun");
+    for (channel, moved) in store.moves().await? {
+        if let Some(entry) = channels.get(&channel) {
+            entry.moved(&moved);
+        }
+    }
     let recovered = store.recover(&boot, clock.now_ms(), apology(&channels, &clock)).await?;
     channel_api::crash_point!("recover.done");
     if recovered.entries > 0 || recovered.uncertain > 0 {

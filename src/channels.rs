@@ -2,7 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use channel_api::{Channel, ChannelId, Conversation, Inbound, InboxId, Level, QueueMode, Reply};
+use channel_api::{Channel, ChannelId, Conversation, Inbound, InboxId, Level, Moved, QueueMode, Reply};
+use tracing::warn;
 
 use crate::{
     intake::access::{AccessConfig, ChannelPolicy, Gate},
@@ -161,6 +162,20 @@ impl Entry {
         SessionKey::of(self.agent(conversation), self.channel.id(), account_in_key, conversation)
     }
 
+    /// A group got a new id: its section goes on to hold, and the log names the line to change.
+    pub fn moved(&self, moved: &Moved) {
+        let Moved { from, to } = moved;
+        if let Some(name) = self.gate.moved(from, to) {
+            let id = self.channel.id();
+            warn!(
+                channel = %id, from, to,
+                "a group has a new id and its section still holds; rename it in the configuration: \
+                 `[channels.{}.{}.groups.\"{name}\"]` becomes `groups.\"{to}\"`",
+                id.kind(), id.account(),
+            );
+        }
+    }
+
     /// The queue mode when the session has none of its own.
     pub fn mode(&self, general: Option<QueueMode>) -> QueueMode {
         self.policy.queue.or(general).unwrap_or(self.channel.capabilities().queue)
@@ -182,9 +197,10 @@ impl Channels {
         self.0.get(id)
     }
 
-    /// The parts that tell a message's sender that it could not be processed; none when its channel is gone.
+    /// The parts that tell a message's sender that it could not be processed; none when its channel is gone, or when it was
+    /// not said to the bot.
     pub fn apology(&self, id: &InboxId, inbound: &Inbound, now: i64) -> Vec<NewPart> {
-        let Some(entry) = self.get(&inbound.channel) else { return Vec::new() };
+        let Some(entry) = self.get(&inbound.channel).filter(|_| inbound.addressed()) else { return Vec::new() };
         let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
         let reply = Reply::error(lang::dead_letter_apology(lang));
         let answers = Answers { entry: id, platform_id: &inbound.platform_id };

@@ -947,6 +947,10 @@ impl Check<'_> {
                 self.error_at(&[base[0], base[1], base[2], &key], text, None);
             }
             for (group, section) in &channel.policy.groups {
+                if section.history > access::MAX_HISTORY {
+                    let path = [base[0], base[1], base[2], "groups", group.as_str(), "history"];
+                    self.error_at(&path, line!(config_history_too_long, section.history, access::MAX_HISTORY), None);
+                }
                 for name in section.allow_from.iter().flatten().filter(|entry| entry.starts_with('@')) {
                     let path = [base[0], base[1], base[2], "groups", group.as_str(), "allow_from"];
                     self.error_at(&path, line!(config_not_an_id, name), None);

@@ -9,8 +9,8 @@ use std::{
 
 use async_trait::async_trait;
 use channel_api::{
-    Accepted, Batch, Clock, ConversationKind, IgnoredReason, Inbound, InboxId, Intake as IntakeSeam, IntakeError,
-    Level, QueueMode, Reply, ReplyKind, Settled, SettledPart,
+    Accepted, Batch, ChannelId, Clock, ConversationKind, IgnoredReason, Inbound, InboxId, Intake as IntakeSeam,
+    IntakeError, Level, Moved, QueueMode, Reply, ReplyKind, Settled, SettledPart,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -26,14 +26,16 @@ use crate::{
     policy::Role,
     session::SessionKey,
     store::{
-        Action, BootId, InboxStore, NewBatch, NewEntry, NewPart, OverCap, SessionChange, SessionStore, StoreError,
-        Stored,
+        Action, BootId, InboxStore, MovedGroup, NewBatch, NewEntry, NewHeard, NewPart, OverCap, SessionChange,
+        SessionStore, StoreError, Stored,
     },
     upkeep::Ready,
 };
 
 pub mod access;
 pub mod command;
+pub mod heard;
+pub mod wake;
 
 /// The way in.
 pub struct Intake {
@@ -70,6 +72,8 @@ pub struct Intake {
 /// What the gate and the router made of one event.
 enum Routed {
     Store(Box<NewEntry>),
+    /// Kept as context of its group.
+    Hear(Box<NewHeard>),
     Answer(Accepted),
 }
 
@@ -81,31 +85,44 @@ impl IntakeSeam for Intake {
         }
         let load = self.inbox.load().await.map_err(unavailable)?;
         let full = load.queued >= self.limits.max_queued || load.bytes >= self.limits.max_queued_mib << 20;
+        let channel = batch.channel.or_else(|| batch.events.first().map(|event| event.channel.clone()));
+        let moved = self.moved(channel.as_ref(), batch.moved);
+        let mut events = batch.events;
+        for event in &mut events {
+            // A wake word is a mention: what comes after asks for `mentions_us` alone.
+            event.mentions_us |= self.channels.get(&event.channel).is_some_and(|entry| entry.gate.wakes(event));
+        }
         // What adds nothing to the queue is let in: `/stop` is what empties it.
-        if full && !batch.events.iter().all(needs_no_turn) {
+        if full && !events.iter().all(|event| self.adds_nothing(event)) {
             warn!(queued = load.queued, bytes = load.bytes, "the gateway is full, nothing more is accepted for now");
             return Err(IntakeError::Busy(Duration::from_secs(5)));
         }
-        let mut answers = Vec::with_capacity(batch.events.len());
-        let mut entries = Vec::new();
-        let mut cursor_channel = None;
-        for event in batch.events {
-            cursor_channel.get_or_insert_with(|| event.channel.clone());
+        let mut answers = Vec::with_capacity(events.len());
+        let (mut entries, mut heard) = (Vec::new(), Vec::new());
+        for event in events {
             match self.route(event).await? {
                 Routed::Store(entry) => {
                     answers.push(None);
                     entries.push(*entry);
                 }
+                Routed::Hear(context) => {
+                    answers.push(Some(Accepted::Ignored(IgnoredReason::NotAddressed)));
+                    heard.push(*context);
+                }
                 Routed::Answer(answer) => answers.push(Some(answer)),
             }
         }
-        let cursor = batch.cursor.zip(cursor_channel).map(|(cursor, channel)| (channel, cursor));
-        if entries.is_empty() && cursor.is_none() {
+        let cursor = match (batch.cursor, channel) {
+            (Some(cursor), Some(channel)) => Some((channel, cursor)),
+            (Some(_), None) => return Err(IntakeError::Unavailable("a poll position without its channel".to_owned())),
+            (None, _) => None,
+        };
+        if entries.is_empty() && cursor.is_none() && heard.is_empty() && moved.is_empty() {
             return Ok(answers.into_iter().flatten().collect());
         }
         let kept: Vec<Kept> = entries.iter().map(Kept::of).collect();
         channel_api::crash_point!("intake.routed");
-        let stored = self.inbox.accept(NewBatch { entries, cursor }).await.map_err(|error| {
+        let stored = self.inbox.accept(NewBatch { entries, cursor, heard, moved }).await.map_err(|error| {
             self.ready.store(false);
             unavailable(error)
         })?;
@@ -116,6 +133,33 @@ impl IntakeSeam for Intake {
 }
 
 impl Intake {
+    /// The groups that got a new id; from now on their sections of the configuration hold for it.
+    fn moved(&self, channel: Option<&ChannelId>, moved: Vec<Moved>) -> Vec<MovedGroup> {
+        let Some(entry) = channel.and_then(|channel| self.channels.get(channel)) else { return Vec::new() };
+        let at = self.clock.now_ms();
+        let moved = moved.into_iter().filter(|moved| moved.from != moved.to);
+        moved
+            .map(|moved| {
+                entry.moved(&moved);
+                MovedGroup {
+                    channel: entry.channel.id().clone(),
+                    account_in_key: entry.channel.capabilities().account_in_key,
+                    from: moved.from,
+                    to: moved.to,
+                    at,
+                }
+            })
+            .collect()
+    }
+
+    /// Whether it leaves the queue as long as it is: a command that is answered at once, or nothing for the bot.
+    fn adds_nothing(&self, event: &Inbound) -> bool {
+        let for_the_bot = self.channels.get(&event.channel).is_some_and(|entry| {
+            !matches!(entry.gate.admit(event, false, false), Admission::Context | Admission::Ignore(_))
+        });
+        !for_the_bot || Command::of(event).is_some_and(|(command, _)| command != Command::New)
+    }
+
     /// Gate, session, mode, command: everything before the commit.
     async fn route(&self, event: Inbound) -> Result<Routed, IntakeError> {
         let Some(entry) = self.channels.get(&event.channel) else {
@@ -124,7 +168,13 @@ impl Intake {
         let role = match entry.gate.admit(&event, false, false) {
             Admission::Admit(role) => role,
             Admission::Pair => return Ok(ignored(&event, IgnoredReason::SenderNotAllowed)),
-            Admission::Context => return Ok(ignored(&event, IgnoredReason::NotAddressed)),
+            Admission::Context => {
+                debug!(channel = %event.channel, sender = %event.sender.id, "not for the bot, kept as context");
+                let keep = entry.gate.history(&event.conversation.id);
+                let session = entry.session(&event.conversation);
+                let context = heard::heard(&event, session, keep, self.clock.now_ms());
+                return Ok(Routed::Hear(Box::new(context)));
+            }
             Admission::Ignore(why) => return Ok(ignored(&event, why)),
         };
         let now = self.clock.now_ms();
@@ -134,7 +184,7 @@ impl Intake {
             return Ok(Routed::Answer(Accepted::Full(wait)));
         }
         let session = entry.session(&event.conversation);
-        let command = Command::parse(&event.text);
+        let command = Command::of(&event);
         let lang = |named: Option<Lang>| named.or_else(|| Lang::of_text(&event.text)).unwrap_or_else(Lang::current);
         let id = InboxId::generate();
         let mut queue = event.queue;
@@ -163,7 +213,9 @@ impl Intake {
             OverCap::Refuse
         } else {
             let reply = Reply { kind: ReplyKind::Notice, ..Reply::message(lang::queue_full(lang(None))) };
-            OverCap::Collapse(notice(entry, &reply, &event, &id, now))
+            let notice = || notice(entry, &reply, &event, &id, now);
+            // Who did not speak to the bot is told nothing by it.
+            OverCap::Collapse(event.addressed().then(notice).unwrap_or_default())
         };
         let more = event.more_expected.map_or(0, |wait| now + wait.as_millis() as i64);
         Ok(Routed::Store(Box::new(NewEntry {
@@ -297,11 +349,6 @@ pub fn settled_parts(parts: &[NewPart]) -> Vec<SettledPart> {
 fn notice(entry: &Entry, reply: &Reply, event: &Inbound, id: &InboxId, now: i64) -> Vec<NewPart> {
     let answers = Answers { entry: id, platform_id: &event.platform_id };
     outbox::rows(entry.channel.as_ref(), reply, Level::Rich, &event.address, Some(answers), now)
-}
-
-/// Whether it is a command that is answered at once.
-fn needs_no_turn(event: &Inbound) -> bool {
-    Command::parse(&event.text).is_some_and(|(command, _)| command != Command::New)
 }
 
 fn ignored(event: &Inbound, why: IgnoredReason) -> Routed {

@@ -219,6 +219,10 @@ catalogue! {
         en: "`{name}` is a user name, which can change hands: write the sender's id",
         zh: "`{name}` 是用户名，可能易主；请写发送者的 id",
     }
+    config_history_too_long(found, most) {
+        en: "{found} is too much: at most {most} messages are kept as context, 0 keeps none",
+        zh: "{found} 太多：最多保留 {most} 条消息作为上下文，0 表示不保留",
+    }
     config_owner_form(owner) {
         en: "`{owner}` is no owner: write `<kind>:<sender id>`, e.g. `telegram:123`",
         zh: "`{owner}` 不是有效的所有者：请写成 `<渠道>:<发送者 id>`，例如 `telegram:123`",

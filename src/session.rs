@@ -45,6 +45,27 @@ impl SessionKey {
         }
     }
 
+    /// What the keys of a group's sessions have after their agent: `:telegram:group:-100`.
+    pub fn group_segment(channel: &ChannelId, account_in_key: bool, group: &str) -> String {
+        let mut segment = format!(":{}", channel.kind());
+        if account_in_key {
+            segment.push(':');
+            segment.push_str(channel.account());
+        }
+        segment.push_str(":group:");
+        push_escaped(&mut segment, group);
+        segment
+    }
+
+    /// The key under the new id when this is a session of the group `from`, a topic or thread of it included.
+    pub fn moved(&self, channel: &ChannelId, account_in_key: bool, from: &str, to: &str) -> Option<Self> {
+        let old = Self::group_segment(channel, account_in_key, from);
+        let agent = self.0.strip_prefix("agent:")?.split_once(':')?.0;
+        let rest = self.0["agent:".len() + agent.len()..].strip_prefix(&old)?;
+        (rest.is_empty() || rest.starts_with(':'))
+            .then(|| Self(format!("agent:{agent}{}{rest}", Self::group_segment(channel, account_in_key, to))))
+    }
+
     /// As stored and shown.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -103,5 +124,25 @@ mod tests {
         );
         assert_eq!(SessionKey::web("main", None).as_str(), "agent:main:main");
         assert_eq!(SessionKey::web("main", Some("x")).as_str(), "agent:main:web:x");
+    }
+
+    #[test]
+    fn a_group_that_moves_takes_its_topics_along_and_nothing_else() {
+        let (telegram, webhook) = (ChannelId::new("telegram", "main"), ChannelId::new("webhook", "b"));
+        let table = [
+            ("agent:main:telegram:group:-1", &telegram, Some("agent:main:telegram:group:-1002")),
+            ("agent:other:telegram:group:-1:topic:7", &telegram, Some("agent:other:telegram:group:-1002:topic:7")),
+            ("agent:main:telegram:group:-10", &telegram, None),
+            ("agent:main:telegram:direct:-1", &telegram, None),
+            ("agent:main:main", &telegram, None),
+            ("agent:main", &telegram, None),
+            ("agent:main:webhook:b:group:-1", &webhook, Some("agent:main:webhook:b:group:-1002")),
+            ("agent:main:webhook:other:group:-1", &webhook, None),
+            ("agent:main:webhook:b:direct:x%3Awebhook%3Ab%3Agroup%3A-1", &webhook, None),
+        ];
+        for (key, channel, expected) in table {
+            let moved = SessionKey::from(key.to_owned()).moved(channel, channel.kind() == "webhook", "-1", "-1002");
+            assert_eq!(moved.as_ref().map(SessionKey::as_str), expected, "{key}");
+        }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use channel_api::{
-    Address, ChannelId, Inbound, InboxId, Level, Part, PartId, QueueMode, Receipt, Reply, SendKey, Settled, StepId,
-    TurnId,
+    Address, ChannelId, Inbound, InboxId, Level, Moved, Part, PartId, QueueMode, Receipt, Reply, SendKey, Settled,
+    StepId, TurnId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -78,6 +78,10 @@ pub trait InboxStore: Send + Sync + 'static {
     /// Commit 1: stores new entries (and a channel's poll position) together; answers in the order of `entries`.
     /// An entry whose (channel, platform id) is known is not stored again. An entry over its cap is refused or
     /// collapsed as it asks. Commands are stored settled, their parts with them, and take effect on the session here.
+    ///
+    /// Moves come first: the sessions of the old id get the new one (where one exists already, it is kept and the old one
+    /// stays beside it), with what waits, runs and was heard in them; a turn that runs there is fenced off and goes on
+    /// under the new key. Then what was heard, each message once.
     async fn accept(&self, batch: NewBatch) -> Result<Vec<Stored>, StoreError>;
 
     /// Takes up to `ask.max` sessions that have due entries and no lease, oldest turn first (round-robin between
@@ -141,6 +145,61 @@ pub struct NewBatch {
     pub entries: Vec<NewEntry>,
     /// A channel's poll position.
     pub cursor: Option<(ChannelId, channel_api::Cursor)>,
+    /// What was said in groups and not to the bot, in order.
+    pub heard: Vec<NewHeard>,
+    /// Groups that got a new id.
+    pub moved: Vec<MovedGroup>,
+}
+
+/// A group message that starts nothing and is kept as context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewHeard {
+    /// The session whose next turn is told of it.
+    pub session: SessionKey,
+    /// Where it came from.
+    pub channel: ChannelId,
+    /// The platform's id: with the channel its key.
+    pub platform_id: String,
+    /// The sender's id.
+    pub sender: String,
+    /// The sender's name.
+    pub name: Option<String>,
+    /// The words, already cut.
+    pub text: String,
+    /// When it was received.
+    pub at: i64,
+    /// The most of them that wait in this session: the oldest go.
+    pub keep: u32,
+}
+
+/// A message of a group that a turn is told of as context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Order.
+    pub seq: i64,
+    /// The sender's id.
+    pub sender: String,
+    /// The sender's name.
+    pub name: Option<String>,
+    /// The words.
+    pub text: String,
+    /// When it was received.
+    pub at: i64,
+}
+
+/// A group that got a new id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedGroup {
+    /// Its channel.
+    pub channel: ChannelId,
+    /// The account is part of the channel's session keys.
+    pub account_in_key: bool,
+    /// The id it had.
+    pub from: String,
+    /// The id it has.
+    pub to: String,
+    /// When that was told.
+    pub at: i64,
 }
 
 /// A message that passed the gate.
@@ -287,6 +346,9 @@ pub struct Claim {
     pub generation: i64,
     /// The entries, oldest first; never empty.
     pub entries: Vec<InboxEntry>,
+    /// What was heard in the session since its last finished turn, oldest first. A turn that goes on has what it had; the
+    /// end of the turn ([`InboxStore::finish`]) forgets it, so that it is in exactly one.
+    pub backlog: Vec<Heard>,
     /// Steps of the interrupted turn, in order; `None` for a new turn.
     pub resume: Option<Vec<StepRecord>>,
     /// It runs alone because it ran when the process died.
@@ -815,7 +877,7 @@ pub struct MessageRow {
 // ---------------------------------------------------------------------------------------------------------------------
 // Channels' own map, events for watchers, upkeep.
 
-/// The channels' own small maps.
+/// The channels' own small maps, and the groups that moved.
 #[async_trait]
 pub trait ChannelStore: Send + Sync + 'static {
     /// A value.
@@ -823,6 +885,9 @@ pub trait ChannelStore: Send + Sync + 'static {
 
     /// Stores a value.
     async fn kv_set(&self, channel: &ChannelId, key: &str, value: &str) -> Result<(), StoreError>;
+
+    /// Every group that ever got a new id, in the order in which that was told.
+    async fn moves(&self) -> Result<Vec<(ChannelId, Moved)>, StoreError>;
 }
 
 /// Events, as `/sse` shows them.
@@ -923,13 +988,23 @@ pub struct Retention {
     pub parts_ms: i64,
     /// Dead letters.
     pub dead_ms: i64,
+    /// What was heard in groups and never told.
+    pub heard_ms: i64,
 }
 
 impl Default for Retention {
-    /// Keys 7 days, step bodies 14 days (design.md §4), events 3 days, parts 14 days, dead letters 14 days.
+    /// Keys 7 days, step bodies 14 days (design.md §4), events 3 days, parts 14 days, dead letters 14 days,
+    /// what was heard 7 days.
     fn default() -> Self {
         const DAY: i64 = 24 * 60 * 60 * 1000;
-        Self { keys_ms: 7 * DAY, step_bodies_ms: 14 * DAY, events_ms: 3 * DAY, parts_ms: 14 * DAY, dead_ms: 14 * DAY }
+        Self {
+            keys_ms: 7 * DAY,
+            step_bodies_ms: 14 * DAY,
+            events_ms: 3 * DAY,
+            parts_ms: 14 * DAY,
+            dead_ms: 14 * DAY,
+            heard_ms: 7 * DAY,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     agent::{Agents, Control, Ended, RunError, TurnRun},
     channels::Channels,
     inbox::{Running, WakeUp},
-    intake::settled_parts,
+    intake::{command::Command, settled_parts},
     journal::Journal,
     lang::{self, Lang},
     outbox::{self, Answers, LaneWakeUp},
@@ -28,6 +28,7 @@ use crate::{
         BootId, Claim, ClaimAsk, ClaimKind, Finish, Finished, InboxEntry, InboxStore, NewPart, Release, Released,
         StoreError, TurnOutcome,
     },
+    typing,
 };
 
 /// How often the queue is looked at when nothing wakes the pool.
@@ -244,6 +245,11 @@ impl Worker {
                 self.journal.tell(&entry.id, channel_api::LiveEvent::Started);
             }
             channel_api::crash_point!("turn.begun");
+            // Ends with this turn: its parts are committed then.
+            let mut typing = JoinSet::new();
+            if let Some(shows) = self.typing(&claim, clear.subscribe()) {
+                typing.spawn(shows);
+            }
             let control = Control { stop: handle.stop, steer: handle.steer, drained, clear };
             let run = AssertUnwindSafe(self.agents.run(&claim, &control)).catch_unwind().await;
             match run {
@@ -260,6 +266,18 @@ impl Worker {
         }
         .instrument(span)
         .await;
+    }
+
+    /// Shows that an answer is being written, where the platform can and somebody waits for one.
+    fn typing(&self, claim: &Claim, steps: watch::Receiver<bool>) -> Option<impl Future<Output = ()> + use<>> {
+        let newest = claim.entries.last()?;
+        let addressed = claim.entries.iter().any(|entry| entry.inbound.addressed());
+        let entry = self.channels.get(&newest.inbound.channel)?;
+        if !addressed || !entry.channel.capabilities().typing || Command::of(&newest.inbound).is_some() {
+            return None;
+        }
+        let to = newest.inbound.address.clone();
+        Some(typing::show(Arc::clone(&entry.channel), to, Arc::clone(&self.clock), steps))
     }
 
     /// Commit 2, and everything it wakes.
@@ -334,8 +352,11 @@ impl Worker {
     /// What the person gets.
     fn outcome(&self, run: &TurnRun, answered: &InboxEntry) -> (TurnOutcome, Option<Reply>) {
         let inbound = &answered.inbound;
+        // A group that did not speak to the bot sees nothing of its troubles.
+        let addressed = run.entries.iter().any(|entry| entry.inbound.addressed());
         match &run.ended {
             Ended::Stopped => (TurnOutcome::Stopped, None),
+            Ended::Failed(line) if !addressed => (TurnOutcome::Failed(line.clone()), None),
             Ended::Failed(line) => {
                 let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
                 (TurnOutcome::Failed(line.clone()), Some(Reply::error(lang::turn_failed(lang, line))))
@@ -348,7 +369,7 @@ impl Worker {
                 let group = inbound.conversation.kind == channel_api::ConversationKind::Group;
                 let policy = Policy { may_be_silent: group || self.silent_everywhere, ..Policy::default() };
                 let outcome = Outcome::from_text(raw, &policy);
-                if outcome.wants_answer(&policy) {
+                if addressed && outcome.wants_answer(&policy) {
                     let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
                     let line = lang::turn_empty(lang);
                     return (TurnOutcome::Failed(line.clone()), Some(Reply::error(lang::turn_failed(lang, line))));
@@ -407,7 +428,8 @@ impl Worker {
     }
 
     fn apology(&self, entries: &[InboxEntry], now: i64) -> Vec<NewPart> {
-        entries.last().map_or_else(Vec::new, |newest| self.channels.apology(&newest.id, &newest.inbound, now))
+        let told = entries.iter().rev().find(|entry| entry.inbound.addressed());
+        told.map_or_else(Vec::new, |entry| self.channels.apology(&entry.id, &entry.inbound, now))
     }
 
     /// Commits the end of a turn; tries until the store takes it, for the work is done and paid for.

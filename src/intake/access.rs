@@ -1,10 +1,14 @@
 //! Station 3, the access gate: who is admitted, with which role. Pure; every kind of event passes here.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use channel_api::{ChannelId, ConversationKind, IgnoredReason, Inbound, InboundKind, QueueMode, Trust};
 use serde::{Deserialize, Serialize};
 
+use super::{command::Command, wake};
 use crate::policy::Role;
 
 /// `[access]`: rights that hold on every channel.
@@ -104,13 +108,15 @@ pub enum GroupPolicy {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GroupConfig {
-    /// Only messages that address the bot start a turn.
+    /// Only messages that address the bot start a turn. Otherwise every message does, and the model stays silent by
+    /// NO_REPLY.
     pub require_mention: bool,
-    /// Words that address the bot, compared without case.
+    /// Words that address the bot, see [`wake::wakes`].
     pub wake: Vec<String>,
-    /// Unaddressed messages kept as context for the next turn.
+    /// Unaddressed messages kept as context for the next turn of their session: 0 = none, at most [`MAX_HISTORY`].
     pub history: u32,
-    /// Who may write to the bot here; `None` = the channel's `allow_from`, or everyone if the group policy is open.
+    /// Who may write to the bot here, besides owners and trusted senders; who is named is a member here. `None` = the
+    /// channel's `allow_from`, or everyone if the group policy is open.
     pub allow_from: Option<Vec<String>>,
     /// The agent that answers here.
     pub agent: Option<String>,
@@ -122,6 +128,9 @@ impl Default for GroupConfig {
     }
 }
 
+/// The most unaddressed messages that wait as context in one session.
+pub const MAX_HISTORY: u32 = 200;
+
 /// The gate's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
@@ -129,7 +138,7 @@ pub enum Admission {
     Admit(Role),
     /// A stranger in a direct chat whose channel pairs.
     Pair,
-    /// Not for the bot, but kept as context for what is.
+    /// Said in a group by somebody who may write there, but not to the bot: kept as context for what is.
     Context,
     /// Not stored.
     Ignore(IgnoredReason),
@@ -145,6 +154,8 @@ pub struct Gate {
     allow_from: Vec<String>,
     policy: ChannelPolicy,
     token_is_owner: bool,
+    /// Groups that got a new id: the new one, and the one before it.
+    former: Arc<RwLock<HashMap<String, String>>>,
 }
 
 impl Gate {
@@ -167,6 +178,7 @@ impl Gate {
             allow_from: policy.allow_from.clone().unwrap_or(default_allow),
             policy: policy.clone(),
             token_is_owner,
+            former: Arc::default(),
         }
     }
 
@@ -189,12 +201,41 @@ impl Gate {
         self.dm == DmPolicy::Open && self.allow_from.iter().any(|id| id == "*")
     }
 
-    /// The group's section, or the one for groups that are not named.
+    /// The group's section, that of an id it had before, or the one for groups that are not named.
     pub fn group(&self, id: &str) -> Option<&GroupConfig> {
-        self.policy.groups.get(id).or_else(|| self.policy.groups.get("*"))
+        self.named_group(id).map(|(_, group)| group).or_else(|| self.policy.groups.get("*"))
     }
 
-    /// The decision about one event. `paired` and `blocked` are what the pairing list says of the sender.
+    /// The section that names the group, and the id it names it by: the present one or one before.
+    fn named_group(&self, id: &str) -> Option<(&str, &GroupConfig)> {
+        /// The most ids back: groups move once, and a circle must end.
+        const BACK: usize = 8;
+        let former = self.former.read().unwrap_or_else(PoisonError::into_inner);
+        std::iter::successors(Some(id), |id| former.get(*id).map(String::as_str))
+            .take(BACK)
+            .find_map(|id| self.policy.groups.get_key_value(id))
+            .map(|(name, group)| (name.as_str(), group))
+    }
+
+    /// A group got a new id. Returns the id its section of the configuration is still named by, when that is an old one.
+    pub fn moved(&self, from: &str, to: &str) -> Option<String> {
+        self.former.write().unwrap_or_else(PoisonError::into_inner).insert(to.to_owned(), from.to_owned());
+        self.named_group(to).map(|(name, _)| name).filter(|name| *name != to).map(str::to_owned)
+    }
+
+    /// How many unaddressed messages a session of this group keeps as context.
+    pub fn history(&self, group: &str) -> u32 {
+        self.group(group).map_or(GroupConfig::default().history, |group| group.history).min(MAX_HISTORY)
+    }
+
+    /// Whether a word of the group's `wake` list stands in the message: it is then taken as a mention.
+    pub fn wakes(&self, event: &Inbound) -> bool {
+        event.conversation.kind == ConversationKind::Group
+            && self.group(&event.conversation.id).is_some_and(|group| wake::wakes(&group.wake, &event.text))
+    }
+
+    /// The decision about one event, which has `mentions_us` set where [`Gate::wakes`]. `paired` and `blocked` are what the
+    /// pairing list says of the sender. Pairing opens direct chats only: no group.
     pub fn admit(&self, event: &Inbound, paired: bool, blocked: bool) -> Admission {
         use IgnoredReason as Why;
         if self.token_is_owner {
@@ -232,19 +273,23 @@ impl Gate {
                     GroupPolicy::Allowlist if group.is_none() => return Admission::Ignore(Why::GroupNotAllowed),
                     _ => {}
                 }
-                let allowed = match group.and_then(|group| group.allow_from.as_ref()) {
-                    Some(list) => contains(list, "*") || contains(list, id),
-                    None => self.group == GroupPolicy::Open || contains(&self.allow_from, "*"),
+                let list = group.and_then(|group| group.allow_from.as_ref());
+                let role = match (listed, list) {
+                    (Some(role @ (Role::Owner | Role::Trusted)), _) | (Some(role), None) => role,
+                    (_, Some(list)) if contains(list, id) => Role::Member,
+                    (_, Some(list)) if contains(list, "*") => listed.unwrap_or(Role::Stranger),
+                    (None, None) if self.group == GroupPolicy::Open || contains(&self.allow_from, "*") => {
+                        Role::Stranger
+                    }
+                    _ => return Admission::Ignore(Why::SenderNotAllowed),
                 };
-                let role = match listed {
-                    Some(role) => role,
-                    None if allowed => Role::Stranger,
-                    None => return Admission::Ignore(Why::SenderNotAllowed),
-                };
-                let fallback = GroupConfig::default();
-                let group = group.unwrap_or(&fallback);
-                if group.require_mention && !event.mentions_us && !wakes(&group.wake, &event.text) {
-                    return if group.history > 0 { Admission::Context } else { Admission::Ignore(Why::NotAddressed) };
+                let required = group.is_none_or(|group| group.require_mention);
+                // `/status@otherbot` is for that one, whatever this group asks for.
+                let for_another = !event.mentions_us && Command::names_a_bot(&event.text);
+                let commands = role >= Role::Trusted && Command::of(event).is_some();
+                if for_another || (required && !event.mentions_us && !commands) {
+                    let keeps = self.history(&event.conversation.id) > 0;
+                    return if keeps { Admission::Context } else { Admission::Ignore(Why::NotAddressed) };
                 }
                 role
             }
@@ -268,11 +313,6 @@ impl Gate {
 
 fn contains(list: &[String], id: &str) -> bool {
     list.iter().any(|entry| entry == id)
-}
-
-fn wakes(words: &[String], text: &str) -> bool {
-    let text = text.to_lowercase();
-    words.iter().any(|word| !word.trim().is_empty() && text.contains(&word.trim().to_lowercase()))
 }
 
 /// What is wrong with a channel's lists: the key and why. Checked when the configuration is read.
@@ -397,7 +437,108 @@ mod tests {
         assert_eq!(listed.admit(&event(&channel, Group, "9", false), false, false), Context);
         let mut woken = event(&channel, Group, "9", false);
         woken.text = "小龙虾，在吗".into();
-        assert_eq!(listed.admit(&woken, false, false), Admit(Role::Stranger));
+        assert!(listed.wakes(&woken));
+        woken.conversation.kind = ConversationKind::Direct;
+        assert!(!listed.wakes(&woken), "in a direct chat everything is said to the bot");
+    }
+
+    #[test]
+    fn who_may_speak_in_a_group() {
+        use {Admission::*, ConversationKind::Group, IgnoredReason as Why};
+        let policy = |group_policy, group: Option<GroupConfig>| ChannelPolicy {
+            dm_policy: Some(DmPolicy::Allowlist),
+            group_policy,
+            allow_from: Some(vec!["5".into()]),
+            trusted: vec!["3".into()],
+            groups: group.into_iter().map(|group| ("c1".to_owned(), group)).collect(),
+            ..ChannelPolicy::default()
+        };
+        let listing = |ids: &[&str]| {
+            Some(GroupConfig {
+                allow_from: Some(ids.iter().map(|id| (*id).to_owned()).collect()),
+                ..GroupConfig::default()
+            })
+        };
+        let named = Some(GroupConfig::default());
+        let refused = Ignore(Why::SenderNotAllowed);
+        // Group policy, the group's section, sender, the answer to a mention.
+        let table = [
+            (None, None, "1", Ignore(Why::GroupNotAllowed)),
+            (None, named.clone(), "1", Admit(Role::Owner)),
+            (None, named.clone(), "3", Admit(Role::Trusted)),
+            (None, named.clone(), "5", Admit(Role::Member)),
+            (None, named.clone(), "9", refused.clone()),
+            (None, listing(&["9"]), "9", Admit(Role::Member)),
+            (None, listing(&["9"]), "5", refused.clone()),
+            (None, listing(&["9"]), "3", Admit(Role::Trusted)),
+            (None, listing(&[]), "5", refused.clone()),
+            (None, listing(&[]), "1", Admit(Role::Owner)),
+            (None, listing(&["*"]), "5", Admit(Role::Member)),
+            (None, listing(&["*"]), "9", Admit(Role::Stranger)),
+            (Some(GroupPolicy::Open), None, "9", Admit(Role::Stranger)),
+            (Some(GroupPolicy::Open), listing(&["5"]), "9", refused.clone()),
+            (Some(GroupPolicy::Disabled), named, "1", Ignore(Why::Disabled)),
+        ];
+        for (n, (group_policy, group, sender, expected)) in table.into_iter().enumerate() {
+            let (channel, gate) = gate("telegram", policy(group_policy, group));
+            // Paired or not: pairing opens no group.
+            for paired in [false, true] {
+                assert_eq!(gate.admit(&event(&channel, Group, sender, true), paired, false), expected, "case {n}");
+            }
+        }
+        let (channel, gate) = gate("telegram", policy(None, Some(GroupConfig::default())));
+        assert_eq!(gate.admit(&event(&channel, Group, "1", true), false, true), Ignore(Why::Blocked));
+    }
+
+    #[test]
+    fn without_a_mention_a_group_message_is_context_or_a_turn_or_a_command() {
+        use {Admission::*, ConversationKind::Group, IgnoredReason::NotAddressed};
+        let everyone = |group: GroupConfig| GroupConfig { allow_from: Some(vec!["*".into()]), ..group };
+        let quiet = everyone(GroupConfig::default());
+        let deaf = everyone(GroupConfig { history: 0, ..GroupConfig::default() });
+        let open = everyone(GroupConfig { require_mention: false, ..GroupConfig::default() });
+        let (owner, stranger) = ("1", "9");
+        let table = [
+            (&quiet, stranger, "lunch?", Context),
+            (&quiet, owner, "lunch?", Context),
+            (&quiet, owner, "/status", Admit(Role::Owner)),
+            (&quiet, owner, "／STATUS", Admit(Role::Owner)),
+            (&quiet, owner, "/停止", Admit(Role::Owner)),
+            (&quiet, owner, "停", Context),
+            (&quiet, owner, "/status@other_bot", Context),
+            (&quiet, stranger, "/status", Context),
+            (&quiet, owner, "/nothing of ours", Context),
+            (&deaf, stranger, "lunch?", Ignore(NotAddressed)),
+            (&deaf, owner, "/status", Admit(Role::Owner)),
+            (&open, stranger, "lunch?", Admit(Role::Stranger)),
+            (&open, stranger, "/status", Admit(Role::Stranger)),
+            (&open, owner, "/status@other_bot", Context),
+            (&open, owner, "/nothing@other_bot of ours", Context),
+        ];
+        for (group, sender, text, expected) in table {
+            let policy = ChannelPolicy { groups: [("*".into(), group.clone())].into(), ..ChannelPolicy::default() };
+            let (channel, gate) = gate("telegram", policy);
+            let mut said = event(&channel, Group, sender, false);
+            said.text = text.to_owned();
+            assert_eq!(gate.admit(&said, false, false), expected, "{sender}: {text}");
+            said.mentions_us = true;
+            assert!(matches!(gate.admit(&said, false, false), Admit(_)), "{sender}: {text}, mentioned");
+        }
+    }
+
+    #[test]
+    fn the_section_of_a_group_goes_on_to_hold_for_its_new_id() {
+        let section = |history| GroupConfig { history, ..GroupConfig::default() };
+        let groups = [("-1".into(), section(7)), ("*".into(), section(900))].into();
+        let (_, gate) = gate("telegram", ChannelPolicy { groups, ..ChannelPolicy::default() });
+        assert_eq!(gate.history("-2"), MAX_HISTORY, "the ceiling holds whatever is configured");
+        assert_eq!(gate.moved("-1", "-2"), Some("-1".to_owned()));
+        assert_eq!(gate.moved("-2", "-3"), Some("-1".to_owned()));
+        assert_eq!((gate.history("-3"), gate.history("-4")), (7, MAX_HISTORY));
+        assert_eq!(gate.moved("-7", "-8"), None, "it has no section of its own");
+        // A circle ends.
+        assert_eq!((gate.moved("-8", "-7"), gate.history("-8")), (None, MAX_HISTORY));
+        assert_eq!(gate.moved("-9", "-1"), None, "the section has the new name already");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Chat commands and stop words, in both languages. Pure.
 
-use channel_api::QueueMode;
+use channel_api::{Inbound, QueueMode};
 
 use crate::lang::Lang;
 
@@ -28,6 +28,23 @@ const STOP_WORDS: [&str; 12] =
     ["stop", "abort", "halt", "stop it", "stop now", "停", "停止", "停下", "停下来", "中止", "终止", "别做了"];
 
 impl Command {
+    /// The command a message is. In a group a message that does not address the bot is one only when it begins with `/`
+    /// and names no bot: "停" is said to people there, and `/status@otherbot` to another bot.
+    pub fn of(message: &Inbound) -> Option<(Self, Option<Lang>)> {
+        let text = &message.text;
+        if !message.addressed() && (!normalised(text).starts_with('/') || Self::names_a_bot(text)) {
+            return None;
+        }
+        Self::parse(text)
+    }
+
+    /// Whether it looks like a command to a bot named in it, `/name@bot`.
+    pub fn names_a_bot(text: &str) -> bool {
+        let text = normalised(text);
+        let name = text.strip_prefix('/').and_then(|rest| rest.split(char::is_whitespace).next());
+        name.and_then(|name| name.split_once('@')).is_some_and(|(name, bot)| !name.is_empty() && !bot.is_empty())
+    }
+
     /// The command a message is, with the language it was given in where its name tells. `/name@bot` is taken as
     /// `/name`; full-width `／` and letters work.
     pub fn parse(text: &str) -> Option<(Self, Option<Lang>)> {

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use super::{
     Action, BootId, Claim, ClaimAsk, ClaimKind, DeadResolution, EventFilter, Finish, Finished, LaneKey, Lease, Load,
-    NewBatch, NewEntry, NewPart, NextPart, OutboxPart, OverCap, PartFilter, PartOutcome, Recovered, Release, Released,
-    Retention, SessionChange, StepKind, StepRecord, StepState, Store, StoreError, Stored, TurnOutcome, TurnsOf,
+    MovedGroup, NewBatch, NewEntry, NewHeard, NewPart, NextPart, OutboxPart, OverCap, PartFilter, PartOutcome,
+    Recovered, Release, Released, Retention, SessionChange, StepKind, StepRecord, StepState, Store, StoreError, Stored,
+    TurnOutcome, TurnsOf,
 };
 use crate::{
     model::{Message, ToolCall, Usage},
@@ -95,6 +96,13 @@ suite!(
         dead_letters_are_retried_or_dropped,
         old_rows_are_pruned_in_small_bites,
         channels_keep_their_map,
+        what_a_group_said_is_told_to_exactly_one_turn,
+        what_a_group_said_outlives_crashes_and_failures,
+        what_a_group_said_is_bounded,
+        a_session_that_begins_anew_has_heard_nothing,
+        a_group_that_moves_takes_everything_along,
+        a_running_turn_moves_with_its_group,
+        a_group_that_moves_onto_a_session_loses_nothing,
         the_gauge_follows,
         upkeep_answers,
         what_waits_for_a_time_moves_with_the_clock,
@@ -188,7 +196,7 @@ pub fn new_part(id: &str, entry: Option<&str>, lane: &str) -> NewPart {
 }
 
 async fn accept(store: &dyn Store, entries: Vec<NewEntry>) -> Vec<Stored> {
-    store.accept(NewBatch { entries, cursor: None }).await.expect("accepts")
+    store.accept(NewBatch { entries, ..NewBatch::default() }).await.expect("accepts")
 }
 
 async fn accept_all(store: &dyn Store, entries: Vec<NewEntry>) {
@@ -339,7 +347,11 @@ async fn a_message_is_stored_once(store: &dyn Store) {
 
 async fn a_batch_and_its_cursor_are_one_commit(store: &dyn Store) {
     let cursor = |value: &str| Some((channel(), Cursor { key: "offset".to_owned(), value: value.to_owned() }));
-    let batch = NewBatch { entries: vec![new_entry("1", "s", "a"), new_entry("2", "s", "a")], cursor: cursor("7") };
+    let batch = NewBatch {
+        entries: vec![new_entry("1", "s", "a"), new_entry("2", "s", "a")],
+        cursor: cursor("7"),
+        ..NewBatch::default()
+    };
     let stored = store.accept(batch).await.expect("accepts");
     let seqs: Vec<i64> = stored
         .iter()
@@ -350,7 +362,7 @@ async fn a_batch_and_its_cursor_are_one_commit(store: &dyn Store) {
         .collect();
     assert!(seqs[0] < seqs[1]);
     assert_eq!(store.kv_get(&channel(), "offset").await, Ok(Some("7".to_owned())));
-    store.accept(NewBatch { entries: Vec::new(), cursor: cursor("8") }).await.expect("accepts");
+    store.accept(NewBatch { entries: Vec::new(), cursor: cursor("8"), ..NewBatch::default() }).await.expect("accepts");
     assert_eq!(store.kv_get(&channel(), "offset").await, Ok(Some("8".to_owned())));
 }
 
@@ -1432,6 +1444,221 @@ async fn channels_keep_their_map(store: &dyn Store) {
     assert_eq!(store.kv_get(&ChannelId::new("test", "other"), "token").await, Ok(None));
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// Groups.
+
+/// A message `id` of a group that is not for the bot; `keep` of them wait.
+pub fn new_heard(id: &str, session: &str, keep: u32) -> NewHeard {
+    NewHeard {
+        session: key(session),
+        channel: channel(),
+        platform_id: id.to_owned(),
+        sender: "b".to_owned(),
+        name: Some("Bob".to_owned()),
+        text: format!("words of {id}"),
+        at: 1_000,
+        keep,
+    }
+}
+
+async fn hear(store: &dyn Store, ids: &[&str], session: &str, keep: u32) {
+    let heard = ids.iter().map(|id| new_heard(id, session, keep)).collect();
+    assert_eq!(store.accept(NewBatch { heard, ..NewBatch::default() }).await, Ok(Vec::new()));
+}
+
+/// The ids of what a turn is told.
+pub fn backlog(claim: &Claim) -> Vec<&str> {
+    claim.backlog.iter().map(|heard| heard.text.trim_start_matches("words of ")).collect()
+}
+
+async fn what_a_group_said_is_told_to_exactly_one_turn(store: &dyn Store) {
+    hear(store, &["h1", "h2"], "s", 50).await;
+    hear(store, &["t1"], "t", 50).await;
+    // A second delivery is no news, in the same batch or later.
+    hear(store, &["h2", "h3", "h3"], "s", 50).await;
+    let batch = NewBatch {
+        entries: vec![new_entry("1", "s", "a")],
+        heard: vec![new_heard("h4", "s", 50)],
+        ..NewBatch::default()
+    };
+    assert!(matches!(store.accept(batch).await.expect("accepts")[..], [Stored::New { .. }]));
+    let first = claim(store).await;
+    assert_eq!(backlog(&first), ["h1", "h2", "h3", "h4"], "oldest first, and nothing of another session");
+    let told = &first.backlog[0];
+    assert_eq!((told.sender.as_str(), told.name.as_deref(), told.at), ("b", Some("Bob"), 1_000));
+    // Heard while the turn runs: for the next one.
+    hear(store, &["h5"], "s", 50).await;
+    accept_all(store, vec![new_entry("2", "s", "a")]).await;
+    store
+        .finish(Finish { outcome: TurnOutcome::Silent("no_reply".into()), ..finish_of(&first, Vec::new()) })
+        .await
+        .expect("finishes");
+    // Known even when told.
+    hear(store, &["h1", "h4"], "s", 50).await;
+    let second = claim(store).await;
+    assert_eq!(backlog(&second), ["h5"]);
+    finish(store, &second).await;
+    accept_all(store, vec![new_entry("3", "s", "a")]).await;
+    assert!(claim(store).await.backlog.is_empty());
+}
+
+async fn what_a_group_said_outlives_crashes_and_failures(store: &dyn Store) {
+    hear(store, &["h1"], "s", 50).await;
+    accept_all(store, vec![new_entry("1", "s", "a")]).await;
+    assert_eq!(backlog(&claim(store).await), ["h1"]);
+    // A crash, and a retryable failure: the same turn is told the same, and nothing that was said since.
+    recover(store, "bt_2").await;
+    hear(store, &["h2"], "s", 50).await;
+    let again = claim_as(store, "bt_2", ClaimKind::Suspect, 2_000, 1).await.pop().expect("it goes on");
+    assert_eq!((backlog(&again), again.resume.is_some()), (vec!["h1"], true));
+    store.release(release_of(&again, Some("away"))).await.expect("releases");
+    let again = claim_as(store, "bt_2", ClaimKind::Ordinary, 2_000, 1).await.pop().expect("it goes on");
+    assert_eq!(backlog(&again), ["h1"]);
+    // A stopped turn that never ends by itself was told in vain: the next one is told of it all.
+    store.release(release_of(&again, None)).await.expect("releases");
+    accept_all(store, vec![command("stop", "s", SessionChange::Stop), new_entry("2", "s", "a")]).await;
+    let next = claim_as(store, "bt_2", ClaimKind::Ordinary, 2_000, 1).await.pop().expect("it is due");
+    assert_eq!((ids(&next), backlog(&next)), (vec!["2"], vec!["h1", "h2"]));
+    // What was told to a message that kills three times is told to nobody again.
+    for n in 3..6 {
+        recover(store, &format!("bt_{n}")).await;
+        if n < 5 {
+            let alone = suspect(store, &format!("bt_{n}")).await.expect("it is tried again");
+            assert_eq!(backlog(&alone), ["h1", "h2"]);
+        }
+    }
+    let buried = claim_as(store, "bt_5", ClaimKind::Feared, 2_000, 1).await.pop().expect("one try is left");
+    assert_eq!(backlog(&buried), ["h1", "h2"]);
+    assert_eq!(recover(store, "bt_6").await.dead, 1);
+    accept_all(store, vec![new_entry("3", "s", "a")]).await;
+    let after = claim_as(store, "bt_6", ClaimKind::Ordinary, 2_000, 1).await.pop().expect("it is due");
+    assert!(after.backlog.is_empty());
+}
+
+async fn what_a_group_said_is_bounded(store: &dyn Store) {
+    hear(store, &["h1", "h2", "h3"], "s", 50).await;
+    hear(store, &["h4"], "s", 2).await;
+    hear(store, &["other"], "t", 2).await;
+    accept_all(store, vec![new_entry("1", "s", "a")]).await;
+    let first = claim(store).await;
+    assert_eq!(backlog(&first), ["h3", "h4"]);
+    // What a turn was given is not pushed out of it.
+    hear(store, &["h5", "h6", "h7"], "s", 2).await;
+    store.release(release_of(&first, None)).await.expect("releases");
+    let again = claim(store).await;
+    assert_eq!(backlog(&again), ["h3", "h4"]);
+    finish(store, &again).await;
+    // A key is known as long as it is among the session's newest, then what it names is news.
+    let many: Vec<String> = (0..500).map(|n| format!("m{n}")).collect();
+    hear(store, &many.iter().map(String::as_str).collect::<Vec<_>>(), "s", 2).await;
+    hear(store, &["m400", "h1"], "s", 2).await;
+    accept_all(store, vec![new_entry("2", "s", "a")]).await;
+    let told = claim(store).await;
+    assert_eq!(backlog(&told), ["m499", "h1"]);
+    finish(store, &told).await;
+    // What nobody was told of is forgotten after a week.
+    const DAY: i64 = 24 * 60 * 60 * 1000;
+    hear(store, &["old"], "u", 2).await;
+    store.prune(1_000 + 6 * DAY, &Retention::default()).await.expect("prunes");
+    while store.prune(1_000 + 8 * DAY, &Retention::default()).await.expect("prunes") {}
+    accept_all(store, vec![new_entry("3", "u", "a"), new_entry("4", "t", "a")]).await;
+    for told in claim_as(store, "bt_1", ClaimKind::Ordinary, 2_000, 9).await {
+        assert!(told.backlog.is_empty(), "{told:?}");
+    }
+}
+
+async fn a_session_that_begins_anew_has_heard_nothing(store: &dyn Store) {
+    hear(store, &["h1"], "s", 50).await;
+    accept_all(store, vec![new_entry("new", "s", "a")]).await;
+    let fresh = claim(store).await;
+    hear(store, &["h2"], "s", 50).await;
+    store.finish(Finish { new_generation: true, ..finish_of(&fresh, Vec::new()) }).await.expect("finishes");
+    accept_all(store, vec![new_entry("1", "s", "a")]).await;
+    let next = claim(store).await;
+    assert_eq!(backlog(&next), ["h2"]);
+    finish(store, &next).await;
+    hear(store, &["h3"], "s", 50).await;
+    store.reset(&key("s"), 3_000).await.expect("resets");
+    accept_all(store, vec![new_entry("2", "s", "a")]).await;
+    assert!(claim(store).await.backlog.is_empty());
+}
+
+fn group_key(group: &str, rest: &str) -> String {
+    format!("agent:main:test:group:{group}{rest}")
+}
+
+async fn move_group(store: &dyn Store, from: &str, to: &str) {
+    let moved = vec![MovedGroup {
+        channel: channel(),
+        account_in_key: false,
+        from: from.to_owned(),
+        to: to.to_owned(),
+        at: 2_000,
+    }];
+    assert_eq!(store.accept(NewBatch { moved, ..NewBatch::default() }).await, Ok(Vec::new()));
+}
+
+async fn a_group_that_moves_takes_everything_along(store: &dyn Store) {
+    let (old, topic, other) = (group_key("-1", ""), group_key("-1", ":thread:7"), group_key("-12", ""));
+    answered(store, "1", &old, Vec::new()).await;
+    hear(store, &["h1"], &old, 50).await;
+    hear(store, &["h2"], &topic, 50).await;
+    hear(store, &["h3"], &other, 50).await;
+    let all = vec![new_entry("2", &old, "a"), new_entry("3", &topic, "a"), new_entry("4", &other, "a")];
+    accept_all(store, all).await;
+    for _ in 0..2 {
+        // Told twice, by the old group and by the new one.
+        move_group(store, "-1", "-100").await;
+    }
+    assert_eq!(store.session(&key(&old)).await, Ok(None));
+    let moved = store.session(&key(&group_key("-100", ""))).await.expect("reads").expect("it is there");
+    assert_eq!((moved.pending, moved.running), (1, false));
+    let found: Vec<_> = claim_as(store, "bt_1", ClaimKind::Ordinary, 2_000, 9).await;
+    let found: Vec<(String, Vec<&str>, Vec<&str>)> =
+        found.iter().map(|claim| (claim.lease.session.to_string(), ids(claim), backlog(claim))).collect();
+    let expected = [
+        (group_key("-100", ""), vec!["2"], vec!["h1"]),
+        (group_key("-100", ":thread:7"), vec!["3"], vec!["h2"]),
+        (other, vec!["4"], vec!["h3"]),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(store.turns(TurnsOf::Session(key(&group_key("-100", ""))), 9).await.expect("reads").len(), 2);
+    move_group(store, "-100", "-101").await;
+    let moves = store.moves().await.expect("reads");
+    let told = |from: &str, to: &str| (channel(), channel_api::Moved { from: from.to_owned(), to: to.to_owned() });
+    assert_eq!(moves, [told("-1", "-100"), told("-100", "-101")]);
+}
+
+async fn a_running_turn_moves_with_its_group(store: &dyn Store) {
+    let (old, new) = (group_key("-1", ""), group_key("-100", ""));
+    hear(store, &["h1"], &old, 50).await;
+    accept_all(store, vec![new_entry("1", &old, "a")]).await;
+    let running = claim(store).await;
+    let effect = step("1", 0, StepKind::Tool, StepState::Started);
+    store.record(&running.lease, vec![effect.clone()], true).await.expect("records");
+    move_group(store, "-1", "-100").await;
+    // Whoever works on it is fenced off, and the same turn goes on: no suspect, with what it did and heard.
+    assert_eq!(store.finish(finish_of(&running, Vec::new())).await.err(), Some(StoreError::Fenced));
+    assert_eq!(store.load().await.expect("counts").queued, 1);
+    let again = claim(store).await;
+    assert_eq!((again.lease.session.as_str(), &again.lease.turn), (new.as_str(), &running.lease.turn));
+    assert_eq!((ids(&again), backlog(&again), again.suspect), (vec!["1"], vec!["h1"], false));
+    assert_eq!(again.resume.as_deref(), Some(&[effect][..]));
+    finish(store, &again).await;
+    nothing_due(store, 9_000).await;
+}
+
+async fn a_group_that_moves_onto_a_session_loses_nothing(store: &dyn Store) {
+    let (old, new) = (group_key("-1", ""), group_key("-100", ""));
+    hear(store, &["h1"], &old, 50).await;
+    accept_all(store, vec![new_entry("1", &old, "a"), new_entry("2", &new, "a")]).await;
+    move_group(store, "-1", "-100").await;
+    let found = claim_as(store, "bt_1", ClaimKind::Ordinary, 2_000, 9).await;
+    let found: Vec<(&str, Vec<&str>, Vec<&str>)> =
+        found.iter().map(|claim| (claim.lease.session.as_str(), ids(claim), backlog(claim))).collect();
+    assert_eq!(found, [(old.as_str(), vec!["1"], vec![]), (new.as_str(), vec!["2"], vec!["h1"])]);
+}
+
 async fn the_gauge_follows(store: &dyn Store) {
     let load = async || store.load().await.expect("counts");
     let bytes = |id: &str| serde_json::to_string(&new_entry(id, "s", "a").inbound).expect("JSON").len() as u64;
@@ -1455,7 +1682,7 @@ async fn upkeep_answers(store: &dyn Store) {
     assert_eq!(recover(store, "bt_2").await, super::Recovered::default());
     store.close().await;
     assert!(matches!(
-        store.accept(NewBatch { entries: vec![new_entry("2", "s", "a")], cursor: None }).await,
+        store.accept(NewBatch { entries: vec![new_entry("2", "s", "a")], ..NewBatch::default() }).await,
         Err(StoreError::Unavailable(_))
     ));
 }

@@ -10,13 +10,17 @@ use proptest::prelude::*;
 use super::{
     Action, Claim, ClaimAsk, ClaimKind, NewBatch, NextPart, OutboxPart, PartOutcome, Released, SessionChange, Store,
     StoreError, Stored,
-    conformance::{boot, finish_of, ids, in_mode, key, lane_of, new_part, release_of, sqlite},
+    conformance::{backlog, boot, finish_of, ids, in_mode, key, lane_of, new_heard, new_part, release_of, sqlite},
 };
+
+/// What of a group is kept.
+const KEEP: u32 = 3;
 
 /// One thing that happens. Numbers choose among what is there at that moment.
 #[derive(Clone, Debug)]
 enum Op {
     Accept { session: usize, sender: usize, collect: bool },
+    Hear { session: usize },
     Repeat { nth: usize },
     Stop { session: usize },
     Claim { kind: ClaimKind },
@@ -31,6 +35,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (0..3_usize, 0..2_usize, any::<bool>())
             .prop_map(|(session, sender, collect)| Op::Accept { session, sender, collect }),
+        3 => (0..3_usize).prop_map(|session| Op::Hear { session }),
         1 => any::<usize>().prop_map(|nth| Op::Repeat { nth }),
         1 => (0..3_usize).prop_map(|session| Op::Stop { session }),
         5 => prop_oneof![
@@ -73,6 +78,8 @@ struct Session {
     /// The running turn and whether it runs alone.
     lease: Option<(usize, bool)>,
     stopped: Option<usize>,
+    /// What was heard, and the turn it was given to.
+    heard: Vec<(String, Option<usize>)>,
     lane: Vec<(PartId, Place)>,
 }
 
@@ -109,7 +116,7 @@ struct Model {
 }
 
 /// What a claim gives: the entries, whether they are suspect, whether an old turn goes on.
-type Taken = (usize, Vec<String>, bool, bool);
+type Taken = (usize, Vec<String>, bool, bool, Vec<String>);
 
 impl Model {
     fn know(&mut self, session: usize) {
@@ -207,8 +214,14 @@ impl Model {
             entry.turn = Some(turn);
         }
         of.lease = Some((turn, alone));
+        let told = of.heard.iter_mut().filter(|(_, given)| !resume || *given == Some(turn));
+        let told = told.map(|one| {
+            one.1 = Some(turn);
+            one.0.clone()
+        });
+        let told = told.collect();
         self.round.retain(|other| *other != session);
-        Some((session, chosen, suspect, resume))
+        Some((session, chosen, suspect, resume, told))
     }
 
     /// True when it makes a dead letter.
@@ -249,6 +262,9 @@ impl Model {
                 if entry.state == State::Dead { buried += 1 } else { left += 1 }
             }
             dead += buried;
+            if buried > 0 {
+                of.heard.retain(|(_, given)| *given != Some(turn));
+            }
             if buried > 0 || (alone && left > 1 && of.stopped != Some(turn)) {
                 for entry in &mut of.entries {
                     if entry.state == State::Waiting && entry.turn == Some(turn) {
@@ -289,7 +305,7 @@ async fn run(store: &dyn Store, ops: Vec<Op>) {
             Op::Accept { session, sender, collect } => {
                 let mode = if collect { QueueMode::Collect } else { QueueMode::Followup };
                 let new = in_mode(mode, &id, &format!("s{session}"), &format!("u{sender}"));
-                let batch = NewBatch { entries: vec![new.clone()], cursor: None };
+                let batch = NewBatch { entries: vec![new.clone()], ..NewBatch::default() };
                 let answer = store.accept(batch).await.expect("accepts");
                 assert!(matches!(answer[0], Stored::New { .. }));
                 stored.push(new);
@@ -307,16 +323,28 @@ async fn run(store: &dyn Store, ops: Vec<Op>) {
                     },
                 );
             }
+            Op::Hear { session } => {
+                let heard = vec![new_heard(&id, &format!("s{session}"), KEEP)];
+                let batch = NewBatch { heard, ..NewBatch::default() };
+                assert_eq!(store.accept(batch).await, Ok(Vec::new()));
+                let of = &mut model.sessions[session].heard;
+                of.push((id, None));
+                if of.iter().filter(|(_, given)| given.is_none()).count() > KEEP as usize {
+                    let oldest = of.iter().position(|(_, given)| given.is_none()).expect("there are some");
+                    of.remove(oldest);
+                }
+            }
             Op::Repeat { nth } if !stored.is_empty() => {
                 let again = stored[nth % stored.len()].clone();
                 let expected = vec![Stored::Duplicate(again.id.clone())];
-                let batch = NewBatch { entries: vec![again], cursor: None };
+                let batch = NewBatch { entries: vec![again], ..NewBatch::default() };
                 assert_eq!(store.accept(batch).await, Ok(expected));
             }
             Op::Stop { session } => {
                 let mut stop = in_mode(QueueMode::Followup, &id, &format!("s{session}"), "u0");
                 stop.action = Action::Command { parts: Vec::new(), change: SessionChange::Stop };
-                let answer = store.accept(NewBatch { entries: vec![stop], cursor: None }).await.expect("accepts");
+                let answer =
+                    store.accept(NewBatch { entries: vec![stop], ..NewBatch::default() }).await.expect("accepts");
                 let running = model.sessions[session].lease.is_some();
                 assert!(matches!(answer[0], Stored::New { stops, .. } if stops == running));
                 model.stop(session);
@@ -328,7 +356,8 @@ async fn run(store: &dyn Store, ops: Vec<Op>) {
                 let found = claims.first().map(|claim| {
                     let session = claim.lease.session.as_str().trim_start_matches('s').parse().expect("a number");
                     let ids = ids(claim).into_iter().map(str::to_owned).collect();
-                    (session, ids, claim.suspect, claim.resume.is_some())
+                    let told = backlog(claim).into_iter().map(str::to_owned).collect();
+                    (session, ids, claim.suspect, claim.resume.is_some(), told)
                 });
                 assert_eq!(found, expected);
                 if let (Some(claim), Some((session, ..))) = (claims.into_iter().next(), expected) {
@@ -352,6 +381,8 @@ async fn run(store: &dyn Store, ops: Vec<Op>) {
                     continue;
                 }
                 let of = &mut model.sessions[one.session];
+                let turn = of.lease.map(|(turn, _)| turn);
+                of.heard.retain(|(_, given)| given.is_none() || *given != turn);
                 of.running().for_each(|entry| entry.state = State::Done);
                 of.lane.extend(made.into_iter().map(|id| (id, Place::Pending)));
                 model.free(one.session);

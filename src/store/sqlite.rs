@@ -19,6 +19,7 @@ mod channel;
 mod claim;
 mod event;
 mod finish;
+mod group;
 mod inbox;
 mod outbox;
 mod session;
@@ -137,7 +138,10 @@ fn refuse_remains(path: &Path) -> Result<(), OpenError> {
 
 /// The schema, one file a version.
 fn migrator() -> Migrator {
-    let list = [(1, "spine", include_str!("../../migrations/sqlite/0001_spine.sql"))];
+    let list = [
+        (1, "spine", include_str!("../../migrations/sqlite/0001_spine.sql")),
+        (3, "groups", include_str!("../../migrations/sqlite/0003_groups.sql")),
+    ];
     Migrator::with_migrations(
         list.into_iter()
             .map(|(version, name, sql)| {

@@ -12,6 +12,7 @@ mod delivery;
 mod drain;
 mod exec;
 mod first_start;
+mod groups;
 mod models;
 mod poison;
 mod queue;

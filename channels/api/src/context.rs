@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Inbound, InboxId, MediaRef, PartId};
+use crate::{ChannelId, Inbound, InboxId, MediaRef, PartId};
 
 /// Everything an adapter may use. Cheap to clone.
 #[derive(Clone)]
@@ -38,19 +38,35 @@ pub trait Intake: Send + Sync + 'static {
     async fn accept(&self, batch: Batch) -> Result<Vec<Accepted>, IntakeError>;
 }
 
-/// Events that are committed together.
+/// What is committed together.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
+    /// Whose batch it is. Needed when there is a cursor or a move and perhaps no event; `None` = the events say it.
+    pub channel: Option<ChannelId>,
     /// The events, in the platform's order.
     pub events: Vec<Inbound>,
     /// The poll position that becomes true with them.
     pub cursor: Option<Cursor>,
+    /// Groups that got a new id, told before the events: what is said from now on under the new id goes on with the
+    /// session, the context and the configuration of the old one. Telling a move again changes nothing.
+    pub moved: Vec<Moved>,
 }
 
 impl From<Inbound> for Batch {
     fn from(event: Inbound) -> Self {
-        Self { events: vec![event], cursor: None }
+        Self { events: vec![event], ..Self::default() }
     }
+}
+
+/// A group whose id the platform changed (Telegram: a group became a supergroup). Ids of [`crate::Conversation`].
+///
+/// Answers already under way keep the address they were made with: the adapter sends them to the new id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Moved {
+    /// The id it had.
+    pub from: String,
+    /// The id it has now.
+    pub to: String,
 }
 
 /// A poll position: a key and value of the channel's own map.
@@ -88,7 +104,7 @@ pub enum IgnoredReason {
     GroupNotAllowed,
     /// Direct messages or groups are switched off for this channel.
     Disabled,
-    /// A group message that does not address the bot.
+    /// A group message that does not address the bot. Where the group keeps a history, it is kept as context.
     NotAddressed,
     /// From a bot (or from us).
     Bot,

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Accepted, Batch, Channel, ChannelContext, ChannelError, ChannelKv, Clock, Inbound, InboxId, Intake, IntakeError,
-    KvError, Level, LiveEvent, Media, MediaError, MediaRef, MediaSource, Part, PartId, Receipt, Reply, SendError,
-    Settled, SettledPart, Settlements,
+    KvError, Level, LiveEvent, Media, MediaError, MediaRef, MediaSource, Moved, Part, PartId, Receipt, Reply,
+    SendError, Settled, SettledPart, Settlements,
 };
 
 /// A platform that delivers events to the adapter under test: what an adapter's tests write once.
@@ -29,6 +29,12 @@ pub trait Platform: Send + Sync {
     /// Delivers event number `n` once more (the same event for the same number, as the platform would repeat it) and
     /// tells whether the adapter acknowledged it.
     async fn deliver(&self, gateway: &FakeGateway, channel: &dyn Channel, n: u32) -> bool;
+
+    /// Delivers the news that a group got a new id, always the same news; tells what it was and whether the adapter
+    /// acknowledged it. `None` where groups keep their ids.
+    async fn deliver_move(&self, _gateway: &FakeGateway, _channel: &dyn Channel) -> Option<(Moved, bool)> {
+        None
+    }
 }
 
 /// Everything about reception: acknowledged only after the commit, never without one, same key on every delivery.
@@ -39,6 +45,7 @@ pub async fn check_reception(platform: &dyn Platform) {
     acknowledges_nothing_that_was_not_stored(platform).await;
     acknowledges_after_the_commit(platform).await;
     gives_one_event_one_key(platform).await;
+    tells_moves_like_events(platform).await;
 }
 
 /// A full gateway and a broken store both mean: the platform must not be told that its event is safe.
@@ -95,6 +102,28 @@ pub async fn gives_one_event_one_key(platform: &dyn Platform) {
     assert_eq!(offered[0], offered[1], "a second delivery has the same key");
     assert_ne!(offered[0], offered[2], "another event has another key");
     assert_eq!(gateway.intake.events().len(), 2);
+}
+
+/// A group's new id is told in a batch that names its channel, and is acknowledged after the commit only.
+///
+/// # Panics
+/// When the news is lost, changed or acknowledged without a commit.
+pub async fn tells_moves_like_events(platform: &dyn Platform) {
+    let gateway = FakeGateway::new();
+    let channel = platform.channel();
+    gateway.intake.answer_next(Err(IntakeError::Unavailable("disk full".to_owned())));
+    let Some((news, acknowledged)) = platform.deliver_move(&gateway, channel.as_ref()).await else { return };
+    assert!(!acknowledged, "the news of a move was acknowledged although it was not stored");
+    let again = platform.deliver_move(&gateway, channel.as_ref()).await;
+    assert_eq!(again, Some((news.clone(), true)), "the next try of the same news must pass");
+    let told: Vec<Batch> = gateway.intake.batches().into_iter().filter(|batch| !batch.moved.is_empty()).collect();
+    assert_eq!(told.len(), 2, "each delivery reaches the intake");
+    for batch in told {
+        assert_eq!(batch.moved, std::slice::from_ref(&news));
+        let named =
+            batch.channel.as_ref() == Some(channel.id()) || batch.events.iter().any(|e| e.channel == *channel.id());
+        assert!(named, "a batch with a move says whose it is");
+    }
 }
 
 /// Cancelling `shutdown` ends `run` with `Ok` and soon.

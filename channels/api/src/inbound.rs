@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Address, ChannelId, Conversation};
+use crate::{Address, ChannelId, Conversation, ConversationKind};
 
 /// One event of a platform, normalised. Pure data: making it performs no IO.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +50,14 @@ pub struct Inbound {
     /// The caller waits on its own connection for the answer: parts are held for it instead of being sent at once.
     #[serde(default)]
     pub hold: bool,
+}
+
+impl Inbound {
+    /// Whether it was said to the bot: anything in a direct chat, in a group what addresses it. Nothing shows in a group
+    /// (typing, notices, errors) on account of a message that was not.
+    pub fn addressed(&self) -> bool {
+        self.mentions_us || self.conversation.kind == ConversationKind::Direct
+    }
 }
 
 /// What kind of event an [`Inbound`] is.

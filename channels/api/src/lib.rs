@@ -20,7 +20,7 @@ pub use address::{Address, ChannelId, Conversation, ConversationKind};
 pub use channel::{Capabilities, Channel, ChannelError, Format, LiveEdit, Rate, TextUnit};
 pub use context::{
     Accepted, Batch, ChannelContext, ChannelKv, Clock, Cursor, IgnoredReason, Intake, IntakeError, KvError, LiveEvent,
-    Media, MediaError, Settled, SettledPart, Settlements,
+    Media, MediaError, Moved, Settled, SettledPart, Settlements,
 };
 pub use http::{HttpBody, HttpEndpoint, HttpRequest, HttpResponse};
 pub use ids::{InboxId, PartId, StepId, TurnId};

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use channel_api::{Accepted, Batch, ChannelContext, ChannelError, ChannelId, Cursor, Inbound, IntakeError};
+use channel_api::{Accepted, Batch, ChannelContext, ChannelError, ChannelId, Cursor, Inbound, IntakeError, Moved};
 use serde_json::Value;
 use teloxide::{
     payloads::{DeleteWebhook, GetMe, GetUpdates},
@@ -157,18 +157,17 @@ impl Poller<'_> {
         let behind = Position { offset, at: self.ctx.clock.now_ms() };
         let events: Vec<Inbound> =
             updates.iter().filter_map(|update| inbound::inbound(self.channel, self.me, update)).collect();
-        for (from, to) in updates.iter().filter_map(inbound::moved) {
-            warn!(
-                from,
-                to, "a group became a supergroup and has a new id: name it in the configuration where the old one is"
-            );
-        }
+        let moved: Vec<Moved> = updates
+            .iter()
+            .filter_map(inbound::moved)
+            .map(|(from, to)| Moved { from: from.to_string(), to: to.to_string() })
+            .collect();
         let skipped = updates.len() - events.len();
         if skipped > 0 {
             debug!(skipped, "updates that say nothing to the bot");
         }
         let cursor = Cursor { key: self.key.clone(), value: behind.text() };
-        let batch = Batch { events, cursor: Some(cursor) };
+        let batch = Batch { channel: Some(self.channel.clone()), events, cursor: Some(cursor), moved };
         for (event, answer) in batch.events.iter().zip(self.commit(&batch).await) {
             debug!(id = event.platform_id, ?answer, "an update was taken");
             if let Accepted::Full(pause) = answer {
@@ -182,7 +181,7 @@ impl Poller<'_> {
     /// Offers a batch until it is stored.
     async fn commit(&self, batch: &Batch) -> Vec<Accepted> {
         loop {
-            let pause = if batch.events.is_empty() {
+            let pause = if batch.events.is_empty() && batch.moved.is_empty() {
                 // Nothing but a position: a restart may see these updates again, and ignores them again.
                 let Some(cursor) = &batch.cursor else { return Vec::new() };
                 match self.ctx.kv.set(&cursor.key, &cursor.value).await {

@@ -17,6 +17,10 @@ const TEXT_CHARS: usize = 16_000;
 const QUOTE_CHARS: usize = 1_000;
 const HEARD_CHARS: usize = 500;
 const BACKLOG_CHARS: usize = 8_000;
+/// Whether a group speaks to the agent, and what it does when not.
+const ADDRESSED: &str = "addressed to you: yes\n";
+const NOT_ADDRESSED: &str =
+    "addressed to you: no. Answer only what calls for you; otherwise your whole message is NO_REPLY\n";
 /// The most characters of a nickname.
 const NAME_CHARS: usize = 64;
 /// A message older than this when its turn starts has its own time shown.
@@ -31,6 +35,8 @@ pub struct UserText<'a> {
     pub now: &'a ZonedDateTime,
     /// The group's title or id; `None` in a direct chat.
     pub group: Option<&'a str>,
+    /// One of the messages was said to the agent. Told in groups only: in a direct chat each is.
+    pub addressed: bool,
     /// One line each from the gateway itself (what was merged, dropped or is waiting).
     pub notes: &'a [String],
     /// What others said in the group since the last reply, oldest first.
@@ -107,6 +113,7 @@ pub fn user_text(input: &UserText<'_>) -> String {
     out.push_str(&format!("time: {} {}\n", input.now.strftime("%a %Y-%m-%d %H:%M %:z"), zone_name(input.now)));
     if let Some(group) = input.group {
         out.push_str(&format!("group: \"{}\"\n", nickname(group)));
+        out.push_str(if input.addressed { ADDRESSED } else { NOT_ADDRESSED });
     }
     let many = input.entries.len() > 1;
     let mut last_sender = None;

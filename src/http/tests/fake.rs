@@ -318,6 +318,9 @@ impl ChannelStore for Rows {
     async fn kv_set(&self, _: &ChannelId, _: &str, _: &str) -> Result<(), StoreError> {
         Err(StoreError::NotFound)
     }
+    async fn moves(&self) -> Result<Vec<(ChannelId, channel_api::Moved)>, StoreError> {
+        Err(StoreError::NotFound)
+    }
 }
 
 #[async_trait]

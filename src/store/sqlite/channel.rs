@@ -1,10 +1,10 @@
-//! The channels' own small maps.
+//! The channels' own small maps, and the groups that moved.
 
 use async_trait::async_trait;
-use channel_api::ChannelId;
+use channel_api::{ChannelId, Moved};
 
 use super::{
-    SqliteStore,
+    SqliteStore, get,
     writer::{Tx, Write},
 };
 use crate::store::{ChannelStore, StoreError};
@@ -17,6 +17,18 @@ impl ChannelStore for SqliteStore {
             .bind(key)
             .fetch_optional(&self.readers)
             .await?)
+    }
+
+    async fn moves(&self) -> Result<Vec<(ChannelId, Moved)>, StoreError> {
+        let rows = sqlx::query("SELECT channel, old, new FROM moved ORDER BY at, channel, old")
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let channel = ChannelId::from(get::<String>(row, 0)?);
+                Ok((channel, Moved { from: get(row, 1)?, to: get(row, 2)? }))
+            })
+            .collect()
     }
 
     async fn kv_set(&self, channel: &ChannelId, key: &str, value: &str) -> Result<(), StoreError> {

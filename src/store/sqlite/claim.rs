@@ -3,10 +3,11 @@
 use async_trait::async_trait;
 use channel_api::{InboxId, QueueMode, TurnId};
 use serde_json::json as value;
-use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, sqlite::SqliteRow};
 
 use super::{
     event, get,
+    group::{self, heard_columns},
     inbox::{self, entry_columns},
     session, to_json, turn,
     writer::{Durability, Tx, Write},
@@ -282,6 +283,9 @@ impl ClaimAsk {
              INSERT INTO turn (id, session, state, entry, entries, received_at, started_at)
              VALUES ($2, $8, 'running', $9, $10, $11, $12)
              ON CONFLICT (id) DO UPDATE SET state = 'running', reason = NULL, ended_at = NULL;
+             UPDATE heard SET turn = $2 WHERE session = $14 AND text IS NOT NULL AND (NOT $16 OR turn = $2) RETURNING ",
+            heard_columns!(),
+            ";
              UPDATE inbox SET state = 1, turn = $2, starts = starts + 1
              WHERE seq IN (SELECT value FROM json_each($13)) RETURNING ",
             entry_columns!(),
@@ -304,9 +308,14 @@ impl ClaimAsk {
         .bind(to_json(&seqs)?)
         .bind(due.key.as_str())
         .bind(to_json(&data)?)
+        // A turn that goes on is told what it was told before, and nothing that was heard since.
+        .bind(choice.resume)
         .fetch_all(&mut *tx.conn)
         .await?;
         let event = rows.pop().ok_or_else(|| StoreError::Unavailable("no event row".into()))?;
+        let (heard, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.len() == group::HEARD_COLUMNS);
+        let mut backlog = heard.iter().map(group::heard).collect::<Result<Vec<_>, _>>()?;
+        backlog.sort_by_key(|one| one.seq);
         let mut entries = rows.iter().map(inbox::entry).collect::<Result<Vec<InboxEntry>, _>>()?;
         entries.sort_by_key(|entry| entry.seq);
         events.push(EventRow {
@@ -323,6 +332,7 @@ impl ClaimAsk {
             agent: due.agent,
             generation: due.generation,
             entries,
+            backlog,
             resume,
             suspect: suspects > 0,
             events,

@@ -106,6 +106,8 @@ impl Write for Finish {
              INSERT INTO message (session, generation, turn, created_at, place, body)
              SELECT $5, $18, $17, $1, (SELECT messages - $9 FROM session WHERE id = $5) + key, value
              FROM json_each($19);
+             UPDATE heard SET text = NULL, name = NULL, sender = ''
+             WHERE session = $20 AND text IS NOT NULL AND turn = $17;
              INSERT INTO event (task, session, kind, data, at) VALUES ($2, $20, $21, $22, $1) RETURNING seq",
         ))
         .bind(self.now)

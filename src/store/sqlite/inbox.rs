@@ -5,7 +5,7 @@ use channel_api::{ChannelId, Inbound, InboxId, QueueMode, Settled};
 use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    SqliteStore, channel, event, get, json, outbox, push_lane, session, small, to_json,
+    SqliteStore, channel, event, get, group, json, outbox, push_lane, session, small, to_json,
     writer::{Delta, Tx, Write},
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     session::SessionKey,
     store::{
         Action, Claim, ClaimAsk, DeadLetter, DeadResolution, EventRow, Finish, Finished, InboxEntry, InboxStore, Lease,
-        Load, NewBatch, NewEntry, OverCap, Release, Released, SessionChange, StoreError, Stored,
+        Load, MovedGroup, NewBatch, NewEntry, NewHeard, OverCap, Release, Released, SessionChange, StoreError, Stored,
     },
 };
 
@@ -65,7 +65,7 @@ impl InboxStore for SqliteStore {
             let payload = to_json(&new.inbound)?;
             entries.push(Prepared { sender: sender_of(&new.inbound), payload, new });
         }
-        self.write(Accept { entries, cursor: batch.cursor }).await
+        self.write(Accept { entries, cursor: batch.cursor, heard: batch.heard, moved: batch.moved }).await
     }
 
     async fn claim(&self, ask: &ClaimAsk) -> Result<Vec<Claim>, StoreError> {
@@ -211,6 +211,8 @@ impl InboxStore for SqliteStore {
 struct Accept {
     entries: Vec<Prepared>,
     cursor: Option<(ChannelId, channel_api::Cursor)>,
+    heard: Vec<NewHeard>,
+    moved: Vec<MovedGroup>,
 }
 
 /// An entry with what is made of it once, however often the write runs.
@@ -234,6 +236,13 @@ impl Write for Accept {
     type Answer = Vec<Stored>;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<Stored>, StoreError> {
+        // First: what the entries say is said under the new id.
+        for moved in &self.moved {
+            group::move_to(tx, moved).await?;
+        }
+        for heard in &self.heard {
+            group::hear(tx, heard).await?;
+        }
         let mut stored = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
             stored.push(entry.accept(tx).await?);

@@ -188,6 +188,10 @@ impl Write for Reset {
     type Answer = ();
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        sqlx::query("UPDATE heard SET text = NULL, name = NULL, sender = '' WHERE session = $1 AND text IS NOT NULL")
+            .bind(self.key.as_str())
+            .execute(&mut *tx.conn)
+            .await?;
         let done = sqlx::query("UPDATE session SET generation = generation + 1, updated_at = $2 WHERE key = $1")
             .bind(self.key.as_str())
             .bind(self.now)

@@ -62,7 +62,10 @@ async fn a_claim_among_many_sessions_finds_the_right_one() {
     .await
     .expect("fills");
     conn.close().await.expect("closes");
-    store.accept(NewBatch { entries: vec![new_entry("due", "due", "a")], cursor: None }).await.expect("accepts");
+    store
+        .accept(NewBatch { entries: vec![new_entry("due", "due", "a")], ..NewBatch::default() })
+        .await
+        .expect("accepts");
     let ask = ClaimAsk { boot: boot("bt_1"), now: 2_000, max: 9, max_entries: 20, kind: ClaimKind::Ordinary };
     let claims = store.claim(&ask).await.expect("claims");
     assert_eq!(claims.iter().map(ids).collect::<Vec<_>>(), [["due"]]);
@@ -103,7 +106,7 @@ async fn a_killed_process_leaves_every_answered_write_behind() {
             let (store, id) = (store.clone(), format!("{round}-{n}"));
             writes.spawn(async move {
                 let entries = vec![new_entry(&id, &format!("s{n}"), "a")];
-                let stored = store.accept(NewBatch { entries, cursor: None }).await.expect("accepts");
+                let stored = store.accept(NewBatch { entries, ..NewBatch::default() }).await.expect("accepts");
                 assert!(matches!(stored[0], Stored::New { .. }));
                 id
             });
@@ -150,7 +153,7 @@ async fn a_full_disk_acknowledges_nothing_and_ends_without_a_restart() {
     let big = |id: &str| {
         let mut entry = new_entry(id, id, "a");
         entry.inbound.text = "x".repeat(100_000);
-        store.accept(NewBatch { entries: vec![entry], cursor: None })
+        store.accept(NewBatch { entries: vec![entry], ..NewBatch::default() })
     };
     assert!(big("1").await.is_ok());
     store.write(Room(false)).await.expect("shrinks");
@@ -186,7 +189,7 @@ async fn files_that_are_not_ours_are_refused_and_left_alone() {
     .await
     .expect("inserts");
     conn.close().await.expect("closes");
-    assert!(matches!(SqliteStore::open(&newer).await, Err(OpenError::Newer { found: 99, known: 1 })));
+    assert!(matches!(SqliteStore::open(&newer).await, Err(OpenError::Newer { found: 99, .. })));
 
     let folder = dir.path().join("missing").join("t.db");
     assert!(matches!(SqliteStore::open(&folder).await, Err(OpenError::Io(_))));

@@ -5,7 +5,7 @@ use channel_api::{Inbound, InboxId};
 use sqlx::ConnectOptions as _;
 
 use super::{
-    SqliteStore, event, finish, get, json, outbox, session, small, turn,
+    SqliteStore, event, finish, get, group, json, outbox, session, small, turn,
     writer::{Tx, Write},
 };
 use crate::{
@@ -159,6 +159,8 @@ impl Recover {
         let left = rows.len() as u64 - dead;
         if dead > 0 {
             turn::end(tx, &orphan.turn, "failed", Some(CRASHED), self.now).await?;
+            // It may be what kills: the next turn is not told of it.
+            group::forget(tx, &orphan.key, &orphan.turn).await?;
             finish::leave_turn(tx, orphan.id, &orphan.turn).await?;
         } else if orphan.alone && !orphan.stopped && left > 1 && !had_effect(tx, &orphan.turn).await? {
             // One of them may be the cause. Nothing was done yet, so each can have a turn of its own.
@@ -261,6 +263,11 @@ impl Write for Prune {
             (
                 "DELETE FROM event WHERE seq IN (SELECT seq FROM event ORDER BY seq LIMIT $2) AND at < $1",
                 self.keep.events_ms,
+            ),
+            // What was heard is in the order of time too.
+            (
+                "DELETE FROM heard WHERE seq IN (SELECT seq FROM heard ORDER BY seq LIMIT $2) AND at < $1",
+                self.keep.heard_ms,
             ),
             (
                 "UPDATE step SET args = NULL, result = NULL WHERE rowid IN (
