@@ -443,7 +443,7 @@ impl Drive<'_> {
             turn::Ending::Stopped => Ended::Stopped,
             turn::Ending::Failed { reason: FailReason::Unavailable(why), .. } => {
                 self.record().await?;
-                return Err(RunError::Retry(why, self.asked_wait));
+                return Err(RunError::Retry(why.to_string(), self.asked_wait));
             }
             turn::Ending::Failed { reason, .. } => {
                 let lang = Lang::of_text(self.entries.last().map_or("", |entry| entry.inbound.text.as_str()));

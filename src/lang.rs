@@ -829,13 +829,29 @@ catalogue! {
         en: "the connection to the provider broke",
         zh: "与模型服务的连接中断了",
     }
-    model_broke_because(why) {
-        en: "the connection to the provider broke ({why})",
-        zh: "与模型服务的连接中断了（{why}）",
+    model_unreachable(host) {
+        en: "{host} cannot be reached",
+        zh: "无法连接 {host}",
     }
-    model_unreachable(host, why) {
-        en: "{host} cannot be reached ({why})",
-        zh: "无法连接 {host}（{why}）",
+    model_not_running(at) {
+        en: "nothing listens at {at}: is the model's server running?",
+        zh: "{at} 没有服务在监听：模型服务启动了吗？",
+    }
+    model_ollama_not_running(at) {
+        en: "nothing listens at {at}: is Ollama running? `ollama serve` starts it",
+        zh: "{at} 没有服务在监听：Ollama 启动了吗？可运行 `ollama serve`",
+    }
+    model_not_pulled(model) {
+        en: "Ollama does not have this model yet: run `ollama pull {model}`",
+        zh: "Ollama 还没有这个模型：请运行 `ollama pull {model}`",
+    }
+    model_denied(name, status) {
+        en: "the provider does not allow this ({status}): check at the provider that the key of [models.{name}] may use this model, and that the model is activated",
+        zh: "模型服务不允许这次访问（{status}）：请到服务商处确认 [models.{name}] 的密钥有权使用这个模型，并且模型已开通",
+    }
+    model_request_id(id) {
+        en: " (request id {id})",
+        zh: "（请求编号 {id}）",
     }
     model_silent() {
         en: "the provider did not answer in time",
@@ -858,8 +874,8 @@ catalogue! {
         zh: "模型服务拒绝了密钥（{status}）：请检查 [models.{name}] 的 api_key",
     }
     model_money() {
-        en: "the account at the provider has no money left",
-        zh: "模型服务的账户余额不足",
+        en: "the account at the provider has no money or free quota left: top it up there",
+        zh: "模型服务的账户余额或免费额度已用完：请到服务商处充值",
     }
     model_missing(name, status) {
         en: "the provider knows no such model or address ({status}): check model and base_url of [models.{name}]",

@@ -1,5 +1,6 @@
 //! Station 8: the seam to a language model, one request in, one streamed response or one classified error out.
 
+mod cause;
 mod classify;
 pub mod config;
 pub mod failover;
@@ -17,6 +18,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+
+pub use self::cause::Cause;
 
 /// A language model behind some wire format.
 #[async_trait]
@@ -191,7 +194,7 @@ pub fn new_call_id() -> String {
     format!("call_{}", ulid::Ulid::generate())
 }
 
-/// Why there is no response, named by what the caller does next. Texts are plain, bounded (500 characters) and free of
+/// Why there is no response, named by what the caller does next. A cause is plain, bounded (500 characters) and free of
 /// secrets, addresses with keys, and HTML.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
@@ -200,20 +203,43 @@ pub enum ModelError {
     RetryAfter(Duration),
     /// Ask again, here or at the next model.
     #[error("{0}")]
-    Retry(String),
+    Retry(Cause),
     /// The request is too long for the model: shorten the history.
     #[error("the request is too long: {0}")]
-    TooLong(String),
+    TooLong(Cause),
     /// The provider refused the order of tool messages: rebuild the history once.
     #[error("the provider refused the message order: {0}")]
-    Order(String),
+    Order(Cause),
     /// The content was refused; the same text will be refused again.
     #[error("refused: {0}")]
-    Refused(String),
+    Refused(Cause),
     /// Wrong key, no money, unknown model: nothing will change by itself.
     #[error("{0}")]
-    Fatal(String),
+    Fatal(Cause),
     /// The caller cancelled.
     #[error("cancelled")]
     Cancelled,
+}
+
+impl ModelError {
+    /// Why, where there is more to say than the name of the error.
+    pub fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::Retry(cause) | Self::TooLong(cause) | Self::Order(cause) | Self::Refused(cause) | Self::Fatal(cause) => {
+                Some(cause)
+            }
+            Self::RetryAfter(_) | Self::Cancelled => None,
+        }
+    }
+
+    /// With the provider's id of the request, unless one is known.
+    fn of_request(mut self, id: Option<&str>) -> Self {
+        match &mut self {
+            Self::Retry(cause) | Self::TooLong(cause) | Self::Order(cause) | Self::Refused(cause) | Self::Fatal(cause) => {
+                cause.of_request(id);
+            }
+            Self::RetryAfter(_) | Self::Cancelled => {}
+        }
+        self
+    }
 }

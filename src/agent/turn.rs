@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     lang::{self, Lang},
-    model::{Finish, Message, ModelError, ModelRequest, ModelResponse, ToolCall, ToolSpec, Usage},
+    model::{Cause, Finish, Message, ModelError, ModelRequest, ModelResponse, ToolCall, ToolSpec, Usage},
     reply::{Outcome, Policy},
     store::{StepKind, StepRecord, StepState},
     tools::Effect,
@@ -184,13 +184,13 @@ pub enum FailReason {
     /// The request stays too long.
     TooLong,
     /// The provider refuses the history in every form.
-    Order(String),
+    Order(Cause),
     /// The provider refused the content.
-    Refused(String),
+    Refused(Cause),
     /// No model can answer now; a later try may.
-    Unavailable(String),
+    Unavailable(Cause),
     /// No model will answer until something is changed.
-    Model(String),
+    Model(Cause),
     /// Ended from outside (a budget, a tool that cannot go on): one plain line.
     Ended(String),
 }
@@ -223,9 +223,9 @@ impl FailReason {
             Self::PseudoCall => lang::turn_pseudo_call(lang),
             Self::TooLong => lang::turn_too_long(lang),
             Self::Order(_) => lang::turn_order(lang),
-            Self::Refused(why) => lang::turn_refused(lang, why),
-            Self::Unavailable(why) => lang::turn_unavailable(lang, why),
-            Self::Model(why) => lang::turn_model(lang, why),
+            Self::Refused(why) => lang::turn_refused(lang, why.line(lang)),
+            Self::Unavailable(why) => lang::turn_unavailable(lang, why.line(lang)),
+            Self::Model(why) => lang::turn_model(lang, why.line(lang)),
             Self::Ended(why) => why.clone(),
         }
     }
@@ -476,7 +476,7 @@ impl Turn {
                 self.fail(FailReason::Refused(why));
             }
             ModelError::RetryAfter(wait) => {
-                self.fail(FailReason::Unavailable(lang::turn_busy(self.lang, wait.as_secs().max(1))));
+                self.fail(FailReason::Unavailable(lang::turn_busy(self.lang, wait.as_secs().max(1)).into()));
             }
             ModelError::Retry(why) => self.fail(FailReason::Unavailable(why)),
             ModelError::Fatal(why) => self.fail(FailReason::Model(why)),
@@ -1074,11 +1074,11 @@ pub fn journal_of(response: &ModelResponse) -> Value {
 pub fn journal_of_error(error: &ModelError) -> Value {
     let (kind, why) = match error {
         ModelError::RetryAfter(_) => ("retry_after", error.to_string()),
-        ModelError::Retry(why) => ("retry", why.clone()),
-        ModelError::TooLong(why) => ("too_long", why.clone()),
-        ModelError::Order(why) => ("order", why.clone()),
-        ModelError::Refused(why) => ("refused", why.clone()),
-        ModelError::Fatal(why) => ("fatal", why.clone()),
+        ModelError::Retry(why) => ("retry", why.to_string()),
+        ModelError::TooLong(why) => ("too_long", why.to_string()),
+        ModelError::Order(why) => ("order", why.to_string()),
+        ModelError::Refused(why) => ("refused", why.to_string()),
+        ModelError::Fatal(why) => ("fatal", why.to_string()),
         ModelError::Cancelled => ("cancelled", error.to_string()),
     };
     json!({ "error": kind, "message": order::head(&why, 500) })
@@ -1180,8 +1180,8 @@ impl<'a> Journal<'a> {
 fn error_of(row: &Value) -> Option<ModelError> {
     let message = row.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
     match row.get("error").and_then(Value::as_str)? {
-        "too_long" => Some(ModelError::TooLong(message)),
-        "order" => Some(ModelError::Order(message)),
+        "too_long" => Some(ModelError::TooLong(message.into())),
+        "order" => Some(ModelError::Order(message.into())),
         _ => None,
     }
 }

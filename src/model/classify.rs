@@ -13,8 +13,10 @@ pub(super) enum Class {
     Order,
     /// The content filter said no.
     Refused,
-    /// The key is wrong or may not do this.
+    /// The key is wrong.
     Key,
+    /// The key or the account may not do this: a model that was not activated, a region, a permission.
+    Denied,
     /// No money left.
     Money,
     /// No such model or address.
@@ -47,6 +49,16 @@ const TOO_LONG: &[&str] = &[
     "maximum prompt length",
     "exceeds the maximum number of tokens",
     "request_too_large",
+    // Moonshot
+    "exceeded model token limit",
+    "input token length too long",
+    // SiliconFlow
+    "must be less than max_seq_len",
+    // Volcengine Ark
+    "exceed max message tokens",
+    // Zhipu
+    "prompt 超长",
+    "prompt超长",
     "上下文长度",
     "输入过长",
 ];
@@ -87,38 +99,63 @@ const REFUSED: &[&str] = &[
     "prohibited_content",
     "不安全或敏感内容",
     "敏感内容",
+    // Zhipu, MiniMax, Volcengine Ark, OpenRouter
+    "unsafe or sensitive",
+    "new_sensitive",
+    "sensitivecontentdetected",
+    "sensitive information",
+    "input was flagged",
+    "requires moderation",
 ];
 
-const MONEY: &[&str] = &[
-    "insufficient_quota",
+/// The account is empty, whoever says so.
+const OWED: &[&str] = &[
     "insufficient balance",
     "insufficient_balance",
+    "balance is insufficient",
+    "balance not enough",
     "insufficient credit",
+    "requires more credits",
+    "insufficient_user_quota",
     "exceeded_current_quota",
-    "billing",
     "arrearage",
+    "in arrears",
+    "in good standing",
+    "overdue",
+    "freetieronly",
+    "free tier of the model has been exhausted",
     "payment required",
     "余额不足",
     "欠费",
+    "额度不足",
 ];
 
-const BUSY: &[&str] = &["rate limit", "rate_limit", "ratelimit", "too many requests", "throttling", "tokens per min"];
+/// The account is empty, or, at some providers, the minute's tokens are used up.
+const QUOTA: &[&str] = &["insufficient_quota", "exceeded your current quota", "billing"];
+
+const BUSY: &[&str] = &["rate limit", "rate_limit", "ratelimit", "too many requests", "throttling", "tokens per min", "limit_requests"];
 
 const KEY: &[&str] =
-    &["invalid_api_key", "invalid api key", "incorrect api key", "invalidapikey", "authentication_error"];
+    &["invalid_api_key", "invalid api key", "incorrect api key", "invalidapikey", "authentication_error", "login fail"];
 
-const MISSING: &[&str] = &["model_not_found", "model not found", "model does not exist", "no such model"];
+const DENIED: &[&str] =
+    &["access to model denied", "model access denied", "accessdenied", "access_denied", "unsupported_country"];
+
+const MISSING: &[&str] = &["model_not_found", "model not found", "model does not exist", "no such model", "modelnotopen",
+    "invalidendpointormodel", "模型不存在"];
 
 const WRONG: &[&str] = &["invalid_request_error", "invalid_parameter", "invalidparameter", "bad_request"];
 
-/// What a refusal means. `status` is 200 for an error inside an answer that says no status of its own.
-pub(super) fn classify(status: u16, text: &str) -> Class {
+/// What a refusal means. `status` is 200 for an error inside an answer that says no status of its own; `quota_is_rate` as
+/// in [`super::quirks::Quirks`].
+pub(super) fn classify(status: u16, text: &str, quota_is_rate: bool) -> Class {
     let text: String = text.chars().take(8_000).collect::<String>().to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    let money = says(OWED) || (!quota_is_rate && says(QUOTA));
     match status {
         401 => return Class::Key,
         402 => return Class::Money,
-        429 => return if says(MONEY) { Class::Money } else { Class::Busy },
+        429 => return if money { Class::Money } else { Class::Busy },
         413 => return Class::TooLong,
         _ => {}
     }
@@ -128,20 +165,24 @@ pub(super) fn classify(status: u16, text: &str) -> Class {
         Class::Order
     } else if says(REFUSED) {
         Class::Refused
-    } else if says(MONEY) && status < 500 {
+    } else if money && status < 500 {
         Class::Money
     } else {
         match status {
-            403 => Class::Key,
+            403 if says(KEY) => Class::Key,
+            403 => Class::Denied,
             404 | 300..=399 => Class::Missing,
             408 | 409 => Class::Busy,
             500..=599 => Class::Ill,
             400..=499 if says(KEY) => Class::Key,
             400..=499 if says(MISSING) => Class::Missing,
+            400..=499 if says(DENIED) => Class::Denied,
+            400..=499 if says(BUSY) => Class::Busy,
             400..=499 => Class::Wrong,
-            _ if says(BUSY) => Class::Busy,
+            _ if says(BUSY) || says(QUOTA) => Class::Busy,
             _ if says(KEY) => Class::Key,
             _ if says(MISSING) => Class::Missing,
+            _ if says(DENIED) => Class::Denied,
             _ if says(WRONG) => Class::Wrong,
             _ => Class::Ill,
         }
@@ -157,7 +198,10 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
         }
         // From the first tag on it is a page, whatever stood before it.
         let tag = word.match_indices('<').find(|(at, _)| {
-            word[at + 1..].chars().next().is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, '!' | '/' | '?'))
+            // Moonshot writes the key's own id as `<ak-…>`.
+            let after = &word[at + 1..];
+            let tag = |c: char| c.is_ascii_alphabetic() || matches!(c, '!' | '/' | '?');
+            !after.starts_with("ak-") && after.chars().next().is_some_and(tag)
         });
         let kept = tag.map_or(word, |(at, _)| &word[..at]);
         if !kept.is_empty() {
@@ -206,7 +250,7 @@ mod tests {
             (400, "Input data may contain inappropriate content. (data_inspection_failed)", Class::Refused),
             (400, "Content Exists Risk", Class::Refused),
             (401, "anything", Class::Key),
-            (403, "forbidden", Class::Key),
+            (403, "forbidden", Class::Denied),
             (402, "Insufficient Balance", Class::Money),
             (429, "You exceeded your current quota (insufficient_quota)", Class::Money),
             (429, "Rate limit: context length of tokens per minute", Class::Busy),
@@ -225,7 +269,7 @@ mod tests {
             (200, "server had an error", Class::Ill),
         ];
         for (status, text, expected) in cases {
-            assert_eq!(classify(status, text), expected, "{status} {text}");
+            assert_eq!(classify(status, text, false), expected, "{status} {text}");
         }
     }
 

@@ -225,7 +225,8 @@ impl Breakers {
         let model = model.ok_or_else(|| BuildError::new(name, "model", lang::model_unnamed(lang)))?;
         let url = endpoint(name, config.base_url.as_deref().unwrap_or(OPENAI), "chat/completions")?;
         let host = url.host_str().unwrap_or_default().to_owned();
-        let quirks = Quirks::of_host(&host).with(&config.quirks);
+        let port = url.port_or_known_default().unwrap_or_default();
+        let quirks = Quirks::of_server(&host, port).with(&config.quirks);
         let key = config.api_key.as_ref().map(|key| clean_key(name, key)).transpose()?.filter(|key| !key.is_empty());
 
         let mut headers = HeaderMap::new();
@@ -244,7 +245,7 @@ impl Breakers {
         }
         let first_byte = Duration::from_secs(config.first_byte_timeout);
         let breaker = self.0.entry((
-            format!("{host}:{}", url.port_or_known_default().unwrap_or_default()),
+            format!("{host}:{port}"),
             key.as_ref().map(|key| key.expose().to_owned()).unwrap_or_default(),
         ));
         let proxy_secret = match &config.proxy {
@@ -253,6 +254,8 @@ impl Breakers {
         };
         Ok(Remote {
             name: name.to_owned(),
+            model: model.to_owned(),
+            quirks,
             clock,
             client: client(name, &host, &config.proxy)?,
             url,

@@ -13,7 +13,7 @@ use std::{
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
-use super::{Model, ModelError, ModelRequest, ModelResponse, Progress, remote::Shown};
+use super::{Cause, Model, ModelError, ModelRequest, ModelResponse, Progress, cause::What, remote::Shown};
 
 /// Models, tried in order.
 pub struct Failover {
@@ -60,8 +60,8 @@ impl Model for Failover {
                 }
                 ModelError::RetryAfter(after) => soonest = Some(soonest.map_or(after, |known| known.min(after))),
                 ModelError::Retry(_) => retry = retry.or(Some(error)),
-                ModelError::Fatal(ref text) => {
-                    tracing::warn!(model = model.name(), error = text, "a model cannot be used");
+                ModelError::Fatal(ref cause) => {
+                    tracing::warn!(model = model.name(), error = %cause, "a model cannot be used");
                     fatal = fatal.or(Some(error));
                 }
             }
@@ -71,6 +71,6 @@ impl Model for Failover {
         Err(retry
             .or(soonest.map(ModelError::RetryAfter))
             .or(fatal)
-            .unwrap_or_else(|| ModelError::Fatal(crate::lang::model_none(crate::lang::Lang::current()))))
+            .unwrap_or_else(|| ModelError::Fatal(Cause::new(What::NoModel))))
     }
 }

@@ -51,6 +51,8 @@ impl Wire for OpenAi {
             max_tokens: old,
             max_completion_tokens: new,
             stream,
+            enable_thinking: (!stream && self.quirks.thinking_needs_stream && !self.extra.contains_key("enable_thinking"))
+                .then_some(false),
             stream_options: (stream && self.quirks.usage_in_stream).then_some(StreamOptions { include_usage: true }),
             extra: &self.extra,
         };
@@ -78,6 +80,8 @@ struct Body<'a> {
     stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     stream_options: Option<StreamOptions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enable_thinking: Option<bool>,
     #[serde(flatten)]
     extra: &'a Map<String, Value>,
 }
@@ -116,7 +120,7 @@ fn messages<'a>(request: &'a ModelRequest, quirks: &Quirks) -> Vec<Wired<'a>> {
         Message::Assistant { text, calls, opaque } => Wired::Assistant {
             text: if text.is_empty() && !calls.is_empty() && quirks.null_content { None } else { Some(text) },
             calls,
-            extra: reasoning_back(opaque.as_ref(), !calls.is_empty(), quirks.reasoning),
+            extra: reasoning_back(opaque.as_ref(), !calls.is_empty(), quirks),
             ids: quirks.call_ids,
         },
         Message::Tool { call_id, text, .. } => Wired::Tool { id: wire_id(call_id, quirks.call_ids), text },
@@ -124,10 +128,10 @@ fn messages<'a>(request: &'a ModelRequest, quirks: &Quirks) -> Vec<Wired<'a>> {
     wired
 }
 
-fn reasoning_back(opaque: Option<&Value>, has_calls: bool, send: SendReasoning) -> Vec<(&str, Cow<'_, Value>)> {
-    let wanted = match send {
+fn reasoning_back<'a>(opaque: Option<&'a Value>, has_calls: bool, quirks: &Quirks) -> Vec<(&'a str, Cow<'a, Value>)> {
+    let wanted = match quirks.reasoning {
         SendReasoning::Never => false,
-        SendReasoning::WithCalls => has_calls,
+        SendReasoning::WithCalls | SendReasoning::WithCallsIfAny => has_calls,
         SendReasoning::Always => true,
     };
     if !wanted {
@@ -135,9 +139,9 @@ fn reasoning_back(opaque: Option<&Value>, has_calls: bool, send: SendReasoning) 
     }
     let mut fields: Vec<(&str, Cow<'_, Value>)> =
         REASONING.into_iter().filter_map(|name| Some((name, Cow::Borrowed(opaque?.get(name)?)))).collect();
-    if fields.is_empty() && send == SendReasoning::WithCalls {
+    if fields.is_empty() && quirks.reasoning == SendReasoning::WithCalls {
         // Another model made these calls: the server still wants the field.
-        fields.push((REASONING[0], Cow::Owned(Value::from(""))));
+        fields.push((REASONING[0], Cow::Owned(Value::from(quirks.reasoning_filler))));
     }
     fields
 }
@@ -262,7 +266,7 @@ impl Reader for Answer {
             None if data.contains('\n') => data
                 .lines()
                 .try_for_each(|line| self.event(&Event { name: event.name.clone(), data: line.to_owned() }, progress)),
-            None if event.name == "error" => Err(Trouble { status: None, text: data.to_owned() }),
+            None if event.name == "error" => Err(Trouble { text: data.to_owned(), ..Trouble::default() }),
             None => {
                 tracing::debug!(bytes = data.len(), "left out a piece of the model's answer that is not JSON");
                 Ok(())
@@ -278,7 +282,7 @@ impl Reader for Answer {
                 self.done = true;
                 Ok(())
             }
-            None => Err(Trouble { status: None, text: "the answer is not JSON".to_owned() }),
+            None => Err(Trouble { text: "the answer is not JSON".to_owned(), ..Trouble::default() }),
         }
     }
 
@@ -341,8 +345,8 @@ impl Answer {
         if self.model.is_empty() {
             self.model = chunk["model"].as_str().unwrap_or_default().chars().take(200).collect();
         }
-        if let Some(id) = chunk["id"].as_str().filter(|id| !id.is_empty()) {
-            self.id.get_or_insert_with(|| id.chars().take(200).collect());
+        if let Some(id) = [&chunk["request_id"], &chunk["id"]].iter().find_map(|id| id.as_str().filter(|id| !id.is_empty())) {
+            self.id.get_or_insert_with(|| request_id(id));
         }
         let choice = chunk["choices"].as_array().and_then(|choices| choices.first()).unwrap_or(&Value::Null);
         if !matches!(choice["index"].as_i64(), None | Some(0)) {
@@ -357,10 +361,10 @@ impl Answer {
         for part in [&choice["delta"], &choice["message"]] {
             self.delta(part, progress);
         }
-        if let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty()) {
+        if let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty() && *reason != "null") {
             match finish_of(reason) {
                 Some(finish) => self.finish = Some(finish),
-                None => return Err(Trouble { status: Some(503), text: format!("finish_reason: {reason}") }),
+                None => return Err(Trouble { status: Some(503), text: format!("finish_reason: {reason}"), ..Trouble::default() }),
             }
         }
         Ok(())
@@ -525,7 +529,7 @@ fn mend_surrogates(text: &str) -> Option<String> {
 /// Why it ended; nothing when the reason says that the provider broke down.
 fn finish_of(reason: &str) -> Option<Finish> {
     match reason.to_ascii_lowercase().as_str() {
-        "length" | "max_tokens" | "max_output_tokens" | "model_length" => Some(Finish::Length),
+        "length" | "max_tokens" | "max_output_tokens" | "model_length" | "model_context_window_exceeded" => Some(Finish::Length),
         "content_filter" | "sensitive" | "safety" | "recitation" | "refusal" | "prohibited_content" => {
             Some(Finish::Filtered)
         }
@@ -557,6 +561,11 @@ fn usage_of(usage: &Value) -> Option<Usage> {
     })
 }
 
+/// An id fit for a log: printable, 200 characters at most.
+pub(super) fn request_id(id: &str) -> String {
+    id.chars().filter(char::is_ascii_graphic).take(200).collect()
+}
+
 /// The error a body or a piece of a stream tells of, in the shapes servers use.
 pub(super) fn trouble_in(body: &Value, is_error: bool) -> Option<Trouble> {
     let body = match body {
@@ -579,7 +588,17 @@ pub(super) fn trouble_in(body: &Value, is_error: bool) -> Option<Trouble> {
     let mut words = BTreeSet::new();
     let mut texts = Vec::new();
     let mut status = None;
-    let objects = [body, &body["error"], base];
+    // OpenRouter says "Provider returned error" and keeps the provider's words apart, often as JSON in a string.
+    let metadata = &body["error"]["metadata"];
+    let raw = metadata["raw"].as_str().map(|raw| parse(raw).filter(Value::is_object).unwrap_or_else(|| raw.into()));
+    let raw = raw.unwrap_or_else(|| metadata["raw"].clone());
+    if metadata["reasons"].is_array() {
+        texts.push(format!("requires moderation: {}", metadata["reasons"]));
+    }
+    if let Value::String(raw) = &raw {
+        texts.push(raw.clone());
+    }
+    let objects = [body, &body["error"], base, &raw, &raw["error"]];
     for object in objects {
         for key in ["code", "type", "status"] {
             match &object[key] {
@@ -590,6 +609,9 @@ pub(super) fn trouble_in(body: &Value, is_error: bool) -> Option<Trouble> {
                 Value::Number(number) => status = status.or_else(|| number.as_u64()?.try_into().ok()),
                 _ => {}
             }
+        }
+        if let Some(code) = object["status_code"].as_i64() {
+            texts.push(format!("status_code {code}"));
         }
         for key in ["message", "msg", "status_msg", "detail", "error", "errors"] {
             match &object[key] {
@@ -604,7 +626,9 @@ pub(super) fn trouble_in(body: &Value, is_error: bool) -> Option<Trouble> {
         let words = words.into_iter().collect::<Vec<_>>().join(", ");
         text = if text.is_empty() { words } else { format!("{text} ({words})") };
     }
-    Some(Trouble { status: status.filter(|status| (400..600).contains(status)), text })
+    let ids = [&body["request_id"], &body["error"]["request_id"], &body["requestId"], &body["id"]];
+    let request_id = ids.iter().find_map(|id| id.as_str().filter(|id| !id.is_empty())).map(request_id);
+    Some(Trouble { status: status.filter(|status| (400..600).contains(status)), text, request_id })
 }
 
 #[cfg(test)]

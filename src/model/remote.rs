@@ -24,9 +24,11 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Finish, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage,
+    Cause, Finish, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage,
+    cause::{What, bounded},
     classify::{Class, classify, plain},
-    openai::trouble_in,
+    openai::{request_id, trouble_in},
+    quirks::Quirks,
     sse::{Decoder, Event},
 };
 use crate::{
@@ -68,12 +70,14 @@ pub(super) enum End {
 }
 
 /// An error a provider told of inside an answer.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Trouble {
     /// The HTTP status it stands for, where it says so.
     pub status: Option<u16>,
     /// Its words, raw.
     pub text: String,
+    /// The provider's id of the request.
+    pub request_id: Option<String>,
 }
 
 /// The time limits of G12.
@@ -102,9 +106,24 @@ const MAX_WHOLE: usize = 16 << 20;
 const MAX_STREAM: usize = 64 << 20;
 const MAX_ERROR: usize = 64 << 10;
 
+/// Where providers write their id of a request; the first that is there counts. The last four are DeepSeek's, SiliconFlow's,
+/// Moonshot's and OpenRouter's.
+const REQUEST_IDS: [&str; 7] = [
+    "x-request-id",
+    "request-id",
+    "x-dashscope-request-id",
+    "x-ds-trace-id",
+    "x-siliconcloud-trace-id",
+    "msh-request-id",
+    "x-generation-id",
+];
+
 /// A model behind an HTTP API.
 pub(super) struct Remote {
     pub name: String,
+    /// The model as the provider names it.
+    pub model: String,
+    pub quirks: Quirks,
     pub clock: Arc<dyn Clock>,
     pub client: reqwest::Client,
     pub url: Url,
@@ -148,8 +167,12 @@ impl Failure {
         Self { error, again: false, after: None, ill: false }
     }
 
-    fn ill(text: String) -> Self {
-        Self { error: ModelError::Retry(text), again: true, after: None, ill: true }
+    fn ill(what: What) -> Self {
+        Self::ill_because(Cause::new(what))
+    }
+
+    fn ill_because(cause: Cause) -> Self {
+        Self { error: ModelError::Retry(cause), again: true, after: None, ill: true }
     }
 }
 
@@ -177,7 +200,7 @@ impl Model for Remote {
             let slot = match self.wait(self.slots.acquire(), self.limits.total, &mut call).await {
                 Ok(Ok(slot)) => slot,
                 Err(Stop::Cancelled) => return Err(ModelError::Cancelled),
-                _ => return Err(ModelError::Retry(lang::model_busy(Lang::current()))),
+                _ => return Err(ModelError::Retry(Cause::new(What::Full))),
             };
             let pass = match (self.breaker.pass(self.clock.monotonic()), last.take()) {
                 (Ok(pass), _) => pass,
@@ -199,7 +222,7 @@ impl Model for Remote {
                 }
                 Ok(_) => {
                     // Twice nothing is an answer of a kind: said honestly, not asked for ever. bad-inputs.md 61.
-                    let why = lang::model_nothing(Lang::current());
+                    let why = Cause::new(What::Nothing);
                     let error = if empty { ModelError::Fatal(why) } else { ModelError::Retry(why) };
                     Failure {
                         error,
@@ -242,17 +265,15 @@ impl Remote {
             Err(stop) => return Err(given_up(stop)),
         };
         let status = response.status();
-        let request_id = ["x-request-id", "request-id"]
-            .iter()
-            .find_map(|name| response.headers().get(*name)?.to_str().ok())
-            .map(|id| id.chars().take(200).collect::<String>());
+        let id = REQUEST_IDS.iter().find_map(|name| response.headers().get(*name)?.to_str().ok()).map(request_id);
+        let told = |failure: Failure| Failure { error: failure.error.of_request(id.as_deref()), ..failure };
         if !status.is_success() {
             let after = retry_after(response.headers(), self.clock.now_ms());
             let body = self.read_some(response, call).await?;
-            return Err(self.refusal(status, after, &body));
+            return Err(told(self.refusal(status, after, &body)));
         }
-        let mut response = self.read(response.bytes_stream(), call).await?;
-        response.request_id = request_id.or(response.request_id);
+        let mut response = self.read(response.bytes_stream(), call).await.map_err(told)?;
+        response.request_id = id.or(response.request_id);
         Ok(response)
     }
 
@@ -285,7 +306,7 @@ impl Remote {
             };
             seen += chunk.len();
             if seen > MAX_STREAM || body.len() > MAX_WHOLE {
-                failed = Some(Failure::ill(lang::model_too_much(Lang::current())));
+                failed = Some(Failure::ill(What::TooMuch));
                 break;
             }
             if decoder.is_none() {
@@ -306,7 +327,7 @@ impl Remote {
                 }
             }
             if too_long {
-                failed = failed.or_else(|| Some(Failure::ill(lang::model_too_much(Lang::current()))));
+                failed = failed.or_else(|| Some(Failure::ill(What::TooMuch)));
             }
             if failed.is_some() {
                 break;
@@ -319,7 +340,7 @@ impl Remote {
                     _ => Ok(()),
                 },
                 None if first_character(&body) == Some(b'<') => {
-                    return Err(Failure::ill(lang::model_web_page(Lang::current())));
+                    return Err(Failure::ill(What::WebPage));
                 }
                 None if first_character(&body).is_none() => Ok(()),
                 None => reader.whole(&body, call.progress),
@@ -340,7 +361,7 @@ impl Remote {
             }
             Some(failure) => Err(failure),
             None if response.finish == Finish::Filtered && !has_text && response.calls.is_empty() => {
-                Err(Failure::last(ModelError::Refused(lang::model_filtered(Lang::current()))))
+                Err(Failure::last(ModelError::Refused(Cause::new(What::Filtered))))
             }
             None => Ok(response),
         }
@@ -393,6 +414,9 @@ impl Remote {
     /// A connection that failed. The address, which may hold a key, is left out.
     fn broken(&self, error: reqwest::Error) -> Failure {
         let connecting = error.is_connect();
+        let refused = std::iter::successors(std::error::Error::source(&error), |error| error.source())
+            .filter_map(|error| error.downcast_ref::<std::io::Error>())
+            .any(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
         let error = error.without_url();
         let mut source: &dyn std::error::Error = &error;
         while let Some(inner) = source.source() {
@@ -400,66 +424,69 @@ impl Remote {
         }
         let why = self.clean(&source.to_string());
         let host = self.url.host_str().unwrap_or_default();
-        Failure::ill(if connecting {
-            lang::model_unreachable(Lang::current(), host, why)
-        } else {
-            lang::model_broke_because(Lang::current(), why)
-        })
+        let port = self.url.port_or_known_default().unwrap_or_default();
+        let what = match connecting {
+            true if refused && privacy(host) == Privacy::Loopback => {
+                What::NotRunning(format!("{host}:{port}"), self.quirks.ollama)
+            }
+            true => What::Unreachable(host.to_owned()),
+            false => What::Broke,
+        };
+        Failure::ill_because(Cause::new(what).saying(why))
     }
 
     /// An answer with a status that is no success.
     fn refusal(&self, status: StatusCode, after: Option<Duration>, body: &[u8]) -> Failure {
         let text = String::from_utf8_lossy(body);
         let trouble = match serde_json::from_str::<Value>(text.trim()) {
-            Ok(value) => trouble_in(&value, true).map(|trouble| trouble.text).unwrap_or_default(),
-            Err(_) => text.into_owned(),
+            Ok(value) => trouble_in(&value, true).unwrap_or_default(),
+            Err(_) => Trouble { text: text.into_owned(), ..Trouble::default() },
         };
         self.judge(status.as_u16(), after, &trouble)
     }
 
     /// An error inside an answer that began well.
     fn told(&self, trouble: Trouble) -> Failure {
-        self.judge(trouble.status.unwrap_or(200), None, &trouble.text)
+        self.judge(trouble.status.unwrap_or(200), None, &trouble)
     }
 
-    fn judge(&self, status: u16, after: Option<Duration>, raw: &str) -> Failure {
-        let lang = Lang::current();
-        let said = self.clean(raw);
-        let with = |line: String| if said.is_empty() { line } else { bounded(&format!("{line}: {said}")) };
-        match classify(status, raw) {
-            Class::TooLong => Failure::last(ModelError::TooLong(with(lang::model_status(lang, status)))),
-            Class::Order => Failure::last(ModelError::Order(with(lang::model_status(lang, status)))),
-            Class::Refused => Failure::last(ModelError::Refused(with(lang::model_filtered(lang)))),
+    fn judge(&self, status: u16, after: Option<Duration>, trouble: &Trouble) -> Failure {
+        let section = || self.name.clone();
+        let with = |what: What| {
+            let mut cause = Cause::new(what).saying(self.clean(&trouble.text));
+            cause.of_request(trouble.request_id.as_deref());
+            cause
+        };
+        match classify(status, &trouble.text, self.quirks.quota_is_rate) {
+            Class::TooLong => Failure::last(ModelError::TooLong(with(What::Status(status)))),
+            Class::Order => Failure::last(ModelError::Order(with(What::Status(status)))),
+            Class::Refused => Failure::last(ModelError::Refused(with(What::Filtered))),
             // What a provider says of a wrong key may hold half of it.
-            Class::Key => Failure::last(ModelError::Fatal(lang::model_key(lang, &self.name, status))),
-            Class::Money => Failure::last(ModelError::Fatal(with(lang::model_money(lang)))),
-            Class::Missing => Failure::last(ModelError::Fatal(with(lang::model_missing(lang, &self.name, status)))),
-            Class::Wrong => Failure::last(ModelError::Fatal(with(lang::model_status(lang, status)))),
-            Class::Busy => {
-                Failure { error: ModelError::Retry(with(lang::model_rate(lang))), again: true, after, ill: false }
+            Class::Key => Failure::last(ModelError::Fatal(with(What::Key(section(), status)).saying(String::new()))),
+            Class::Denied => Failure::last(ModelError::Fatal(with(What::Denied(section(), status)))),
+            Class::Money => Failure::last(ModelError::Fatal(with(What::Money))),
+            Class::Missing if self.quirks.ollama && trouble.text.contains("not found") => {
+                Failure::last(ModelError::Fatal(with(What::NotPulled(self.model.clone()))))
             }
-            Class::Ill => Failure { after, ..Failure::ill(with(lang::model_status(lang, status))) },
+            Class::Missing => Failure::last(ModelError::Fatal(with(What::Missing(section(), status)))),
+            Class::Wrong => Failure::last(ModelError::Fatal(with(What::Status(status)))),
+            Class::Busy => {
+                Failure { error: ModelError::Retry(with(What::Rate)), again: true, after, ill: false }
+            }
+            Class::Ill => Failure { after, ..Failure::ill_because(with(What::Status(status))) },
         }
     }
 
     fn clean(&self, raw: &str) -> String {
-        bounded(&self.redactor.redact(&plain(raw)))
-    }
-}
-
-/// At most 500 characters.
-fn bounded(text: &str) -> String {
-    match text.char_indices().nth(499) {
-        Some((at, _)) if text[at..].chars().nth(1).is_some() => format!("{}…", &text[..at]),
-        _ => text.to_owned(),
+        bounded(&self.redactor.redact(&plain(raw)), 500)
     }
 }
 
 fn given_up(stop: Stop) -> Failure {
     match stop {
         Stop::Cancelled => Failure::last(ModelError::Cancelled),
-        Stop::Limit => Failure::ill(lang::model_silent(Lang::current())),
-        Stop::Total => Failure { again: false, ..Failure::ill(lang::model_silent(Lang::current())) },
+        Stop::Limit => Failure::ill(What::Silent),
+        Stop::Total => Failure { again: false, ..Failure::ill(What::Silent) },
     }
 }
 

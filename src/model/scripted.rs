@@ -146,7 +146,7 @@ impl Scripted {
         let scene = Scene::of(request, &self.name);
         let rule = self.set.matches(scene.input).iter().next().map(|index| &self.rules[index]);
         let rule =
-            rule.or(self.otherwise.as_ref()).ok_or_else(|| ModelError::Fatal(lang::model_no_rule(Lang::current())))?;
+            rule.or(self.otherwise.as_ref()).ok_or_else(|| ModelError::Fatal(lang::model_no_rule(Lang::current()).into()))?;
         let captures = rule.pattern.captures(scene.input);
         let first = rule.start(&scene);
         if scene.round == 0 {
@@ -685,12 +685,12 @@ enum Fault {
 impl Fault {
     fn raise(&self) -> ModelError {
         match self {
-            Self::Retry(text) => ModelError::Retry(text.clone()),
+            Self::Retry(text) => ModelError::Retry(text.clone().into()),
             Self::RetryAfterMs(millis) => ModelError::RetryAfter(Duration::from_millis(*millis)),
-            Self::TooLong(text) => ModelError::TooLong(text.clone()),
-            Self::Order(text) => ModelError::Order(text.clone()),
-            Self::Refused(text) => ModelError::Refused(text.clone()),
-            Self::Fatal(text) => ModelError::Fatal(text.clone()),
+            Self::TooLong(text) => ModelError::TooLong(text.clone().into()),
+            Self::Order(text) => ModelError::Order(text.clone().into()),
+            Self::Refused(text) => ModelError::Refused(text.clone().into()),
+            Self::Fatal(text) => ModelError::Fatal(text.clone().into()),
             Self::Hang => ModelError::Cancelled,
         }
     }
@@ -854,7 +854,7 @@ rules:
 "#,
         );
         let ask = || reply(&model, vec![user("flaky")]);
-        assert_eq!(ask().await, Err(ModelError::Retry("busy".to_owned())));
+        assert_eq!(ask().await, Err(ModelError::Retry("busy".into())));
         assert_eq!(ask().await, Err(ModelError::RetryAfter(Duration::from_millis(1500))));
         assert_eq!(ask().await.expect("calls").calls.len(), 1);
         let after = vec![user("flaky"), called(&["ls"]), result("x")];
@@ -880,12 +880,12 @@ rules:
 "#,
         );
         let x = || "x".to_owned();
-        assert_eq!(reply(&model, vec![user("long")]).await, Err(ModelError::TooLong(x())));
-        assert_eq!(reply(&model, vec![user("order")]).await, Err(ModelError::Order(x())));
-        assert_eq!(reply(&model, vec![user("filter")]).await, Err(ModelError::Refused(x())));
+        assert_eq!(reply(&model, vec![user("long")]).await, Err(ModelError::TooLong(x().into())));
+        assert_eq!(reply(&model, vec![user("order")]).await, Err(ModelError::Order(x().into())));
+        assert_eq!(reply(&model, vec![user("filter")]).await, Err(ModelError::Refused(x().into())));
         let seen = Seen::default();
         let result = model.complete(&ask(vec![user("key")]), &seen, &CancellationToken::new()).await;
-        assert_eq!(result, Err(ModelError::Fatal(x())));
+        assert_eq!(result, Err(ModelError::Fatal(x().into())));
         assert_eq!(*seen.0.lock().expect("not poisoned"), ["partial"]);
         let cut = reply(&model, vec![user("cut")]).await.expect("partial");
         assert_eq!((cut.text.as_str(), cut.finish), ("half", Finish::Cut));

@@ -1,5 +1,9 @@
 //! Remote models against a mock provider on a loopback port, with scripted faults.
 
+mod providers;
+#[path = "../tests/support/shapes.rs"]
+mod shapes;
+
 use std::{
     io,
     path::Path,
@@ -574,7 +578,7 @@ async fn nothing_is_asked_for_once_more_and_then_named() {
     ];
     for act in nothing {
         let (result, mock, _) = outcome(vec![act.clone()]).await;
-        assert_eq!(result, Err(ModelError::Fatal(lang::model_nothing(Lang::current()))));
+        assert_eq!(result, Err(ModelError::Fatal(Cause::new(cause::What::Nothing))));
         assert_eq!(mock.count(), 2);
         let (result, ..) = outcome(vec![act, good("here")]).await;
         assert_eq!(result.expect("the second").text, "here");
@@ -621,7 +625,7 @@ async fn a_silent_provider_is_given_up_and_the_person_hears_of_it_once() {
         }
     };
     let result = tokio::select! { result = call => result, () = pass_time => unreachable!("it never ends") };
-    assert_eq!(result, Err(ModelError::Retry(lang::model_silent(Lang::current()))));
+    assert_eq!(result, Err(ModelError::Retry(Cause::new(cause::What::Silent))));
     assert!((240..260).contains(&clock.monotonic().as_secs()), "{:?}", clock.monotonic());
     assert_eq!(*seen.waits.lock().expect("not poisoned"), [lang::model_slow(Lang::current())]);
 }
@@ -693,7 +697,8 @@ async fn a_provider_that_cannot_be_reached_is_named_without_its_address() {
     let text = format!("base_url = \"http://127.0.0.1:{port}/v1?token={KEY}\"\nmodel = \"m\"\napi_key = \"{KEY}\"");
     let config = toml::from_str(&text).expect("a good section");
     let model = build("main", &config, Arc::new(Hurried::default()), Path::new(".")).expect("a good section");
-    let Err(ModelError::Retry(text)) = ask(&model).await else { panic!("nobody listens there") };
+    let Err(ModelError::Retry(cause)) = ask(&model).await else { panic!("nobody listens there") };
+    let text = cause.to_string();
     assert!(text.contains("127.0.0.1") && !text.contains("canary"), "{text}");
 }
 
@@ -799,8 +804,8 @@ async fn when_all_fail_the_error_that_may_pass_is_handed_on() {
     };
     let after = |seconds| Err(ModelError::RetryAfter(Duration::from_secs(seconds)));
     assert_eq!(ask(&model(&["retry_after_ms: 9000", "fatal: f", "retry_after_ms: 3000"])).await, after(3));
-    assert_eq!(ask(&model(&["fatal: f", "retry: r"])).await, Err(ModelError::Retry("r".to_owned())));
-    assert_eq!(ask(&model(&["fatal: f", "fatal: g"])).await, Err(ModelError::Fatal("f".to_owned())));
+    assert_eq!(ask(&model(&["fatal: f", "retry: r"])).await, Err(ModelError::Retry("r".into())));
+    assert_eq!(ask(&model(&["fatal: f", "fatal: g"])).await, Err(ModelError::Fatal("f".into())));
     assert!(matches!(ask(&model(&[])).await, Err(ModelError::Fatal(_))));
 }
 

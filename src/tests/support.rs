@@ -8,4 +8,5 @@ pub mod gateway;
 pub mod load;
 pub mod mark;
 pub mod model_server;
+pub mod shapes;
 pub mod wait;

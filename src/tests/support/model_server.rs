@@ -63,6 +63,8 @@ pub enum Say {
     Html,
     /// 200 with an error in it.
     ErrorInside,
+    /// A status, a header and a body as they are; a body that begins like JSON is sent as such, any other as a stream.
+    Raw(u16, Option<(&'static str, &'static str)>, String),
 }
 
 /// A text.
@@ -339,6 +341,19 @@ async fn perform(ask: &Ask, mut say: Say) -> Response {
             Say::ErrorInside => {
                 let body = json!({ "error": { "message": "the backend is gone", "code": 500 } }).to_string();
                 return answer(StatusCode::OK, "application/json", &body);
+            }
+            Say::Raw(status, header, body) => {
+                let status = StatusCode::from_u16(status).expect("a status");
+                let json = body.starts_with('{');
+                let mut response = Response::builder().status(status);
+                let kind = if json { "application/json" } else { "text/event-stream" };
+                response = response.header(header::CONTENT_TYPE, kind);
+                if let Some((name, value)) = header {
+                    response = response.header(name, value);
+                }
+                let pieces: Vec<char> = body.chars().collect();
+                let pieces = pieces.chunks(50).map(|piece| piece.iter().collect());
+                return response.body(body_of(pieces.collect())).expect("it is well-formed");
             }
             Say::Cut(text) => {
                 let first = chunk(&json!({ "role": "assistant", "content": text }), None);
