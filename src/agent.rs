@@ -231,6 +231,14 @@ impl From<StoreError> for RunError {
 }
 
 impl Agent {
+    /// The most bytes of history in a request: as configured, less where the model's context is smaller. A token is taken for
+    /// three bytes, and the prompt, the tools and the answer for 16 KiB.
+    fn history_bytes(&self) -> u32 {
+        let room =
+            self.model.context_tokens().map(|tokens| tokens.saturating_mul(3).saturating_sub(16 << 10).max(2 << 10));
+        room.map_or(self.config.history_bytes, |room| room.min(self.config.history_bytes))
+    }
+
     async fn run(&self, claim: &Claim, control: &Control) -> Result<TurnRun, RunError> {
         let Some(newest) = claim.entries.last() else { return Err(RunError::Fenced) };
         if let Some((Command::New, named)) = Command::of(&newest.inbound) {
@@ -266,7 +274,7 @@ impl Agent {
             lang: self.config.lang.unwrap_or_else(Lang::current),
         };
         let brief = self.briefing.brief(&need, &skills, &tools.specs());
-        let (max_messages, max_bytes) = (self.config.history_messages, u64::from(self.config.history_bytes));
+        let (max_messages, max_bytes) = (self.config.history_messages, u64::from(self.history_bytes()));
         let history = self.turns.history(&claim.lease.session, claim.generation, max_messages, max_bytes).await?;
         channel_api::crash_point!("history.read");
         let setup = Setup {

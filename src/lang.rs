@@ -459,6 +459,10 @@ catalogue! {
         en: "the model `{name}` does not answer: {why}",
         zh: "模型 `{name}` 没有回答：{why}",
     }
+    doctor_ollama_context(name) {
+        en: "Ollama cuts a long request without a word, often at 4,096 tokens: start it with OLLAMA_CONTEXT_LENGTH=16384 or more, and write the same number as context_tokens into [models.{name}]",
+        zh: "Ollama 会悄悄截断过长的请求（常为 4096 个 token）：请用 OLLAMA_CONTEXT_LENGTH=16384 或更大的值启动它，并在 [models.{name}] 里把 context_tokens 写成同一个数",
+    }
     doctor_no_answer(seconds) {
         en: "nothing for {seconds} s",
         zh: "{seconds} 秒内没有响应",

@@ -27,6 +27,11 @@ pub trait Model: Send + Sync + 'static {
     /// The name it has in the configuration, e.g. `main`.
     fn name(&self) -> &str;
 
+    /// How many tokens a request and its answer may have together, where the configuration says so.
+    fn context_tokens(&self) -> Option<u32> {
+        None
+    }
+
     /// Sends one request and waits for the whole response; `progress` sees the text as it comes.
     /// Ends promptly with [`ModelError::Cancelled`] when `cancel` fires.
     ///
@@ -225,9 +230,11 @@ impl ModelError {
     /// Why, where there is more to say than the name of the error.
     pub fn cause(&self) -> Option<&Cause> {
         match self {
-            Self::Retry(cause) | Self::TooLong(cause) | Self::Order(cause) | Self::Refused(cause) | Self::Fatal(cause) => {
-                Some(cause)
-            }
+            Self::Retry(cause)
+            | Self::TooLong(cause)
+            | Self::Order(cause)
+            | Self::Refused(cause)
+            | Self::Fatal(cause) => Some(cause),
             Self::RetryAfter(_) | Self::Cancelled => None,
         }
     }
@@ -235,7 +242,11 @@ impl ModelError {
     /// With the provider's id of the request, unless one is known.
     fn of_request(mut self, id: Option<&str>) -> Self {
         match &mut self {
-            Self::Retry(cause) | Self::TooLong(cause) | Self::Order(cause) | Self::Refused(cause) | Self::Fatal(cause) => {
+            Self::Retry(cause)
+            | Self::TooLong(cause)
+            | Self::Order(cause)
+            | Self::Refused(cause)
+            | Self::Fatal(cause) => {
                 cause.of_request(id);
             }
             Self::RetryAfter(_) | Self::Cancelled => {}

@@ -83,6 +83,11 @@ impl Doctor {
             findings.push((false, problem));
             exit = Exit::Config;
         } else if !self.offline {
+            for (name, model) in &loaded.config.models {
+                if model.is_ollama() && model.context_tokens.is_none() {
+                    findings.push((false, lang::doctor_ollama_context(lang, name)));
+                }
+            }
             for (name, answer) in ask_models(loaded).await {
                 match answer {
                     Ok(()) => findings.push((true, lang::doctor_model_answers(lang, name))),
@@ -113,7 +118,8 @@ impl Doctor {
     }
 }
 
-/// Asks each configured model one short question.
+/// Asks each configured model one short question, all at once. An answer shows that address, key, model and money are right,
+/// which a list of models would not.
 async fn ask_models(loaded: &Loaded) -> Vec<(String, Result<(), String>)> {
     let clock: std::sync::Arc<dyn Clock> = std::sync::Arc::new(SystemClock::new());
     let Ok(models) = model::config::build_all(&loaded.config.models, &clock, &loaded.dir) else { return Vec::new() };
@@ -123,16 +129,17 @@ async fn ask_models(loaded: &Loaded) -> Vec<(String, Result<(), String>)> {
         tools: Vec::new(),
         max_tokens: Some(16),
     };
-    let mut answers = Vec::new();
-    for (name, model) in models {
+    let request = &request;
+    let asked = models.into_iter().map(|(name, model)| async move {
         let cancel = CancellationToken::new();
-        let asked = tokio::time::timeout(Duration::from_secs(20), model.complete(&request, &(), &cancel)).await;
+        let asked = tokio::time::timeout(Duration::from_secs(20), model.complete(request, &(), &cancel)).await;
+        let lang = Lang::current();
         let answer = match asked {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(lang::doctor_no_answer(Lang::current(), 20)),
+            Ok(Err(error)) => Err(error.cause().map_or_else(|| error.to_string(), |cause| cause.detail(lang))),
+            Err(_) => Err(lang::doctor_no_answer(lang, 20)),
         };
-        answers.push((name, answer));
-    }
-    answers
+        (name, answer)
+    });
+    futures_util::future::join_all(asked).await
 }

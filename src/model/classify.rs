@@ -133,7 +133,8 @@ const OWED: &[&str] = &[
 /// The account is empty, or, at some providers, the minute's tokens are used up.
 const QUOTA: &[&str] = &["insufficient_quota", "exceeded your current quota", "billing"];
 
-const BUSY: &[&str] = &["rate limit", "rate_limit", "ratelimit", "too many requests", "throttling", "tokens per min", "limit_requests"];
+const BUSY: &[&str] =
+    &["rate limit", "rate_limit", "ratelimit", "too many requests", "throttling", "tokens per min", "limit_requests"];
 
 const KEY: &[&str] =
     &["invalid_api_key", "invalid api key", "incorrect api key", "invalidapikey", "authentication_error", "login fail"];
@@ -141,8 +142,15 @@ const KEY: &[&str] =
 const DENIED: &[&str] =
     &["access to model denied", "model access denied", "accessdenied", "access_denied", "unsupported_country"];
 
-const MISSING: &[&str] = &["model_not_found", "model not found", "model does not exist", "no such model", "modelnotopen",
-    "invalidendpointormodel", "模型不存在"];
+const MISSING: &[&str] = &[
+    "model_not_found",
+    "model not found",
+    "model does not exist",
+    "no such model",
+    "modelnotopen",
+    "invalidendpointormodel",
+    "模型不存在",
+];
 
 const WRONG: &[&str] = &["invalid_request_error", "invalid_parameter", "invalidparameter", "bad_request"];
 

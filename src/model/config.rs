@@ -78,6 +78,13 @@ fn default_first_byte() -> u64 {
 }
 
 impl ModelConfig {
+    /// Whether its server is Ollama, as far as one can tell from here.
+    pub fn is_ollama(&self) -> bool {
+        let url = self.base_url.as_deref().and_then(|url| Url::parse(url.trim()).ok());
+        let of = url.and_then(|url| Some(Quirks::of_server(url.host_str()?, url.port_or_known_default()?)));
+        self.provider == Provider::Openai && of.is_some_and(|quirks| quirks.with(&self.quirks).ollama)
+    }
+
     /// The model of a gateway that has none configured: the scripted demo.
     pub fn demo() -> Self {
         Self {
@@ -244,10 +251,9 @@ impl Breakers {
             headers.insert(header, value);
         }
         let first_byte = Duration::from_secs(config.first_byte_timeout);
-        let breaker = self.0.entry((
-            format!("{host}:{port}"),
-            key.as_ref().map(|key| key.expose().to_owned()).unwrap_or_default(),
-        ));
+        let breaker = self
+            .0
+            .entry((format!("{host}:{port}"), key.as_ref().map(|key| key.expose().to_owned()).unwrap_or_default()));
         let proxy_secret = match &config.proxy {
             Proxy::Url(url) => reqwest::Url::parse(url.expose()).ok().and_then(|url| url.password().map(Secret::new)),
             Proxy::Env | Proxy::None => None,
@@ -256,6 +262,7 @@ impl Breakers {
             name: name.to_owned(),
             model: model.to_owned(),
             quirks,
+            context_tokens: config.context_tokens,
             clock,
             client: client(name, &host, &config.proxy)?,
             url,

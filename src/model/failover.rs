@@ -2,8 +2,9 @@
 //!
 //! The next one is asked when a model is ill, too busy, without money or wrongly configured. It is not asked when the
 //! request itself is at fault (too long, wrong order, refused content) or was cancelled: another model would see the same
-//! request, and a refusal is not to be shopped around. Every call begins with the first model again; its breaker makes
-//! that cheap while it is ill.
+//! request, and a refusal by a content filter is not to be shopped around: what the owner's first provider does not want
+//! said stays unsaid, and the exchange is left out of later requests. Every call begins with the first model again; its
+//! breaker makes that cheap while it is ill.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -32,6 +33,11 @@ impl Failover {
 impl Model for Failover {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The smallest: any of them may be the one that answers.
+    fn context_tokens(&self) -> Option<u32> {
+        self.models.iter().filter_map(|model| model.context_tokens()).min()
     }
 
     async fn complete(

@@ -51,8 +51,10 @@ impl Wire for OpenAi {
             max_tokens: old,
             max_completion_tokens: new,
             stream,
-            enable_thinking: (!stream && self.quirks.thinking_needs_stream && !self.extra.contains_key("enable_thinking"))
-                .then_some(false),
+            enable_thinking: (!stream
+                && self.quirks.thinking_needs_stream
+                && !self.extra.contains_key("enable_thinking"))
+            .then_some(false),
             stream_options: (stream && self.quirks.usage_in_stream).then_some(StreamOptions { include_usage: true }),
             extra: &self.extra,
         };
@@ -345,7 +347,9 @@ impl Answer {
         if self.model.is_empty() {
             self.model = chunk["model"].as_str().unwrap_or_default().chars().take(200).collect();
         }
-        if let Some(id) = [&chunk["request_id"], &chunk["id"]].iter().find_map(|id| id.as_str().filter(|id| !id.is_empty())) {
+        if let Some(id) =
+            [&chunk["request_id"], &chunk["id"]].iter().find_map(|id| id.as_str().filter(|id| !id.is_empty()))
+        {
             self.id.get_or_insert_with(|| request_id(id));
         }
         let choice = chunk["choices"].as_array().and_then(|choices| choices.first()).unwrap_or(&Value::Null);
@@ -361,10 +365,17 @@ impl Answer {
         for part in [&choice["delta"], &choice["message"]] {
             self.delta(part, progress);
         }
-        if let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty() && *reason != "null") {
+        if let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty() && *reason != "null")
+        {
             match finish_of(reason) {
                 Some(finish) => self.finish = Some(finish),
-                None => return Err(Trouble { status: Some(503), text: format!("finish_reason: {reason}"), ..Trouble::default() }),
+                None => {
+                    return Err(Trouble {
+                        status: Some(503),
+                        text: format!("finish_reason: {reason}"),
+                        ..Trouble::default()
+                    });
+                }
             }
         }
         Ok(())
@@ -529,7 +540,9 @@ fn mend_surrogates(text: &str) -> Option<String> {
 /// Why it ended; nothing when the reason says that the provider broke down.
 fn finish_of(reason: &str) -> Option<Finish> {
     match reason.to_ascii_lowercase().as_str() {
-        "length" | "max_tokens" | "max_output_tokens" | "model_length" | "model_context_window_exceeded" => Some(Finish::Length),
+        "length" | "max_tokens" | "max_output_tokens" | "model_length" | "model_context_window_exceeded" => {
+            Some(Finish::Length)
+        }
         "content_filter" | "sensitive" | "safety" | "recitation" | "refusal" | "prohibited_content" => {
             Some(Finish::Filtered)
         }

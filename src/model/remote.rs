@@ -124,6 +124,7 @@ pub(super) struct Remote {
     /// The model as the provider names it.
     pub model: String,
     pub quirks: Quirks,
+    pub context_tokens: Option<u32>,
     pub clock: Arc<dyn Clock>,
     pub client: reqwest::Client,
     pub url: Url,
@@ -180,6 +181,10 @@ impl Failure {
 impl Model for Remote {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn context_tokens(&self) -> Option<u32> {
+        self.context_tokens
     }
 
     async fn complete(
@@ -470,9 +475,7 @@ impl Remote {
             }
             Class::Missing => Failure::last(ModelError::Fatal(with(What::Missing(section(), status)))),
             Class::Wrong => Failure::last(ModelError::Fatal(with(What::Status(status)))),
-            Class::Busy => {
-                Failure { error: ModelError::Retry(with(What::Rate)), again: true, after, ill: false }
-            }
+            Class::Busy => Failure { error: ModelError::Retry(with(What::Rate)), again: true, after, ill: false },
             Class::Ill => Failure { after, ..Failure::ill_because(with(What::Status(status))) },
         }
     }

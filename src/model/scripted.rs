@@ -145,8 +145,9 @@ impl Scripted {
     fn answer(&self, request: &ModelRequest) -> Result<Filled<'_>, ModelError> {
         let scene = Scene::of(request, &self.name);
         let rule = self.set.matches(scene.input).iter().next().map(|index| &self.rules[index]);
-        let rule =
-            rule.or(self.otherwise.as_ref()).ok_or_else(|| ModelError::Fatal(lang::model_no_rule(Lang::current()).into()))?;
+        let rule = rule
+            .or(self.otherwise.as_ref())
+            .ok_or_else(|| ModelError::Fatal(lang::model_no_rule(Lang::current()).into()))?;
         let captures = rule.pattern.captures(scene.input);
         let first = rule.start(&scene);
         if scene.round == 0 {

@@ -1,15 +1,21 @@
 //! A model's server in trouble: what passes is waited for, what does not is told in plain words, and nobody sees a page.
 
-use std::{collections::BTreeMap, sync::Mutex, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    sync::Mutex,
+    time::Duration,
+};
 
 use channel_api::Clock as _;
 use crawfish::clock::SystemClock;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{
     bridge::{Bridge, Receiver, message},
     gateway::Gateway,
-    model_server::{ModelServer, Say, text},
+    model_server::{Ask, ModelServer, Say, text},
+    shapes::{self, Meaning, PROVIDERS, REFUSALS},
     wait::until,
 };
 
@@ -124,4 +130,148 @@ async fn a_message_whose_model_always_fails_becomes_a_dead_letter_and_can_be_ret
     assert_eq!(saved.in_reply_to(), "doomed");
     assert_eq!(gateway.cli(&["dlq", "list", "--json"]).await.json(), json!([]));
     assert_ne!(gateway.cli(&["dlq", "retry", "in_nothing"]).await.code, Some(0));
+}
+
+/// A gateway whose model is a known provider, played by a server that follows the script; `stream`: its answers come as one.
+async fn like(
+    provider: &str,
+    stream: bool,
+    script: impl Fn(&Ask) -> Say + Send + Sync + 'static,
+) -> (Gateway, Bridge, ModelServer) {
+    let model = ModelServer::start(script).await;
+    let quirks = format!("quirks = {{ like = {provider:?}, stream = {stream} }}");
+    let mut gateway = Gateway::folder(&format!("{}{quirks}\n{}", model.section(), Bridge::section("")));
+    fs::create_dir_all(gateway.workspace()).expect("a folder");
+    fs::write(gateway.workspace().join("notes.txt"), "the blue notebook\n").expect("a file");
+    gateway.restart().await;
+    let bridge = Bridge::to(&gateway);
+    (gateway, bridge, model)
+}
+
+/// A provider's refusal of this kind.
+fn refusal(provider: &str, meaning: Meaning) -> Say {
+    let found = REFUSALS.iter().find(|refusal| refusal.provider == provider && refusal.meaning == meaning);
+    let found = found.unwrap_or_else(|| panic!("{provider} refuses nothing as {meaning:?}"));
+    Say::Raw(found.status, found.id_header.map(|name| (name, "req-7")), found.body.to_owned())
+}
+
+async fn looks_into_its_notes(provider: &'static str, stream: bool) {
+    let arguments = "{\"path\":\"notes.txt\"}";
+    let (gateway, bridge, model) = like(provider, stream, move |ask| {
+        let found = format!("在笔记里找到: {}", ask.results().concat());
+        let body = match (ask.body["stream"] == true, ask.round()) {
+            (true, 0) => shapes::called(provider, "read", arguments),
+            (true, _) => shapes::said(provider, &found),
+            (false, 0) => {
+                let function = json!({ "name": "read", "arguments": arguments });
+                let call = json!({ "id": "call_1", "type": "function", "function": function });
+                shapes::whole(provider, &json!({ "content": null, "tool_calls": [call] }), "tool_calls")
+            }
+            (false, _) => shapes::whole(provider, &json!({ "content": found }), "stop"),
+        };
+        Say::Raw(200, None, body)
+    })
+    .await;
+    let answer = bridge.wait(&message("m1", "room", "look into my notes")).await;
+    assert_eq!(answer.status, 200, "{provider}: {answer:?}");
+    assert!(answer.text().contains("the blue notebook"), "{provider}: {answer:?}");
+    assert!(!answer.raw.contains("let me see"), "{provider}: its reasoning is nobody's: {answer:?}");
+    assert!(!gateway.log().contains("let me see"), "{provider}: reasoning is not logged");
+    model.assert_strict_order();
+    let asks = model.asks();
+    assert_eq!((asks.len(), asks[0].body["stream"] == true), (2, stream), "{provider}");
+    let thinking = if provider == "dashscope" && !stream { json!(false) } else { Value::Null };
+    assert_eq!(asks[0].body["enable_thinking"], thinking, "{provider}");
+    let call = asks[1].messages().iter().find(|message| message["tool_calls"].is_array()).expect("the call");
+    let content = if ["dashscope", "deepseek", "moonshot"].contains(&provider) { json!("") } else { Value::Null };
+    let reasoning = match provider {
+        "deepseek" | "moonshot" if stream => json!("let me see"),
+        "deepseek" => json!(""),
+        "moonshot" => json!(" "),
+        _ => Value::Null,
+    };
+    assert_eq!((&call["content"], &call["reasoning_content"]), (&content, &reasoning), "{provider}");
+    let session = gateway.cli(&["sessions", "show", "agent:main:webhook:bridge:direct:room", "--json"]).await;
+    let (input, output, cached) = shapes::USAGE;
+    let cached = if provider == "ollama" { 0 } else { 2 * cached };
+    let usage = json!({ "cached": cached, "estimated": false, "input": 2 * input, "output": 2 * output });
+    assert_eq!(session.json()["session"]["usage"], usage, "{provider}: {session:?}");
+}
+
+#[tokio::test]
+async fn every_provider_s_stream_calls_a_tool_and_answers_with_what_it_found() {
+    for provider in PROVIDERS {
+        looks_into_its_notes(provider, true).await;
+    }
+}
+
+#[tokio::test]
+async fn every_provider_does_so_without_a_stream() {
+    for provider in PROVIDERS {
+        looks_into_its_notes(provider, false).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_content_filter_refused_is_kept_for_people_and_left_out_of_later_requests() {
+    let (gateway, bridge, model) = like("dashscope", true, |ask| match ask.said().contains("the forbidden words") {
+        true => refusal("dashscope", Meaning::Refused),
+        false => text(format!("{} messages", ask.messages().len())),
+    })
+    .await;
+    assert_eq!(bridge.wait(&message("m1", "room", "hello")).await.text(), "2 messages");
+    let refused = bridge.wait(&message("m2", "room", "now the forbidden words")).await;
+    assert_eq!(refused.body["messages"][0]["type"], "error", "{refused:?}");
+    assert!(refused.text().contains("content filter") && !refused.raw.contains("aliyun"), "{refused:?}");
+    assert_eq!(model.asks().len(), 2, "refused content is not sent again");
+    // The system prompt, the first exchange and the new message, nothing of the second.
+    let next = bridge.wait(&message("m3", "room", "and now something else")).await;
+    assert_eq!(next.text(), "4 messages", "{next:?}");
+    assert!(!model.asks()[2].body.to_string().contains("forbidden"));
+    // Its trace keeps what was said, the provider's words and the request's id.
+    let log = gateway.log();
+    let words = log.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let turns: BTreeSet<&str> = words.filter(|word| word.starts_with("tn_")).collect();
+    let mut found = 0;
+    for turn in turns {
+        let trace = gateway.cli(&["trace", turn, "--full"]).await;
+        let told = ["the forbidden words", "inappropriate content", "req-7"];
+        found += usize::from(told.iter().all(|text| trace.good().contains(text)));
+    }
+    assert_eq!(found, 1, "one trace tells it all: {log}");
+}
+
+#[tokio::test]
+async fn an_empty_account_is_told_in_the_person_s_language_and_its_details_to_the_owner() {
+    let (gateway, bridge, model) = like("deepseek", true, |_| refusal("deepseek", Meaning::Money)).await;
+    let chinese = bridge.wait(&message("m1", "room-1", "你好，帮我看看天气")).await;
+    assert!(chinese.text().contains("充值") && !chinese.raw.contains("Insufficient"), "{chinese:?}");
+    let english = bridge.wait(&message("m2", "room-2", "hello there")).await;
+    assert!(english.text().contains("top it up") && !english.raw.contains("req-7"), "{english:?}");
+    assert_eq!(model.asks().len(), 2, "an empty account is not asked again");
+    let log = gateway.log();
+    assert!(log.contains("Insufficient Balance") && log.contains("req-7"), "{log}");
+    let doctor = gateway.cli(&["doctor"]).await;
+    assert_eq!(doctor.code, Some(69), "{doctor:?}");
+    assert!(doctor.out.contains("Insufficient Balance") && doctor.out.contains("req-7"), "{doctor:?}");
+}
+
+#[tokio::test]
+async fn an_ollama_without_the_model_is_told_with_the_command_that_fetches_it_and_the_next_model_answers() {
+    let (mut gateway, bridge, ollama) = like("ollama", true, |_| refusal("ollama", Meaning::Missing)).await;
+    let answer = bridge.wait(&message("m1", "room", "hello")).await;
+    assert!(answer.text().contains("`ollama pull kit-1`"), "{answer:?}");
+    let doctor = gateway.cli(&["doctor"]).await;
+    assert!(doctor.out.contains("ollama pull kit-1") && doctor.out.contains("OLLAMA_CONTEXT_LENGTH"), "{doctor:?}");
+    gateway.terminate().await;
+    let spare = ModelServer::start(|_| text("the spare one")).await;
+    let sections = format!(
+        "[agent]\nfallbacks = [\"spare\"]\n{}quirks = {{ like = \"ollama\" }}\n{}{}",
+        ollama.section(),
+        spare.section().replace("models.main", "models.spare"),
+        Bridge::section("")
+    );
+    gateway.configure(&sections);
+    gateway.restart().await;
+    assert_eq!(bridge.wait(&message("m2", "room", "and now")).await.text(), "the spare one");
 }

@@ -3,10 +3,19 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
-    shapes::{Meaning, PROVIDERS, REFUSALS, USAGE, called, reasoning_field, said, whole},
+    shapes::{Meaning, PROVIDERS, REFUSALS, USAGE, called, said, whole},
     *,
 };
 use crate::model::quirks::Quirks;
+
+/// The field in which a provider sends reasoning; nothing where these shapes have none.
+fn reasoning_field(provider: &str) -> Option<&'static str> {
+    match provider {
+        "dashscope" | "deepseek" | "moonshot" => Some("reasoning_content"),
+        "openrouter" => Some("reasoning"),
+        _ => None,
+    }
+}
 
 fn like(provider: &str) -> String {
     format!("quirks = {{ like = {provider:?} }}")
@@ -22,7 +31,8 @@ async fn every_provider_s_stream_and_whole_answer_is_read() {
             };
             let arguments_split = r#"{"path":"n.txt"}"#;
             let server =
-                mock(vec![pieces(called(provider, "read", arguments_split)), pieces(said(provider, "你好 there"))]).await;
+                mock(vec![pieces(called(provider, "read", arguments_split)), pieces(said(provider, "你好 there"))])
+                    .await;
             let model = server.model(Arc::new(Hurried::default()), &like(provider));
             let response = ask(&model).await.expect(provider);
             assert_eq!(shape(&response), ("", vec![("read", arguments_split)], Finish::Stop), "{provider}");
@@ -40,10 +50,8 @@ async fn every_provider_s_stream_and_whole_answer_is_read() {
         let message = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
         for finish in ["tool_calls", "stop"] {
             let server = mock(vec![Act::Answer(200, &[], whole(provider, &message, finish))]).await;
-            let model = server.model(
-                Arc::new(Hurried::default()),
-                &format!("quirks = {{ like = {provider:?}, stream = false }}"),
-            );
+            let model = server
+                .model(Arc::new(Hurried::default()), &format!("quirks = {{ like = {provider:?}, stream = false }}"));
             let response = ask(&model).await.expect(provider);
             assert_eq!(shape(&response), ("", vec![("read", arguments)], Finish::Stop), "{provider}");
             let body: Value = serde_json::from_str(&server.body(0)).expect("JSON");
@@ -75,7 +83,9 @@ async fn every_refusal_is_told_as_what_it_is_with_the_id_for_support() {
             Meaning::Refused => matches!(error, ModelError::Refused(_)),
             Meaning::Money => line == lang::model_money(Lang::En) && matches!(error, ModelError::Fatal(_)),
             Meaning::Key => line == lang::model_key(Lang::En, "main", 401) && matches!(error, ModelError::Fatal(_)),
-            Meaning::Denied => line == lang::model_denied(Lang::En, "main", 403) && matches!(error, ModelError::Fatal(_)),
+            Meaning::Denied => {
+                line == lang::model_denied(Lang::En, "main", 403) && matches!(error, ModelError::Fatal(_))
+            }
             Meaning::Missing if refusal.provider == "ollama" => line == lang::model_not_pulled(Lang::En, "test-1"),
             Meaning::Missing => {
                 line == lang::model_missing(Lang::En, "main", refusal.status) && matches!(error, ModelError::Fatal(_))
@@ -246,7 +256,10 @@ async fn socks_and_connect_proxies_are_used_as_written() {
     // https goes by CONNECT; this proxy refuses, and the person hears which host was not reached, not the proxy's page.
     let model = through("http", "https://api.example.invalid/v1");
     let error = ask(&model).await.expect_err("refused by the proxy");
-    assert_eq!(error.cause().expect("a cause").line(Lang::En), lang::model_unreachable(Lang::En, "api.example.invalid"));
+    assert_eq!(
+        error.cause().expect("a cause").line(Lang::En),
+        lang::model_unreachable(Lang::En, "api.example.invalid")
+    );
     assert_eq!(seen.lock().expect("not poisoned")[1], "CONNECT api.example.invalid:443 HTTP/1.1");
     let tries = seen.lock().expect("not poisoned").len();
 
