@@ -24,8 +24,8 @@ use self::{
     briefing::{Briefing, Need},
     prompt::{Heard, Quote, Said, UserText, Who, user_text},
     turn::{
-        FailReason, Limits, PlannedCall, Setup, Step, Toolbox, Turn, interrupted_result, journal_of, journal_of_error,
-        toolbox::Offered,
+        FailReason, Limits, PlannedCall, Screen, Setup, Step, Toolbox, Turn, interrupted_result, journal_of,
+        journal_of_error, toolbox::Offered,
     },
 };
 use crate::{
@@ -321,6 +321,7 @@ impl Agent {
             began: self.clock.monotonic(),
             durable_due: false,
             asked_wait: Duration::ZERO,
+            shown: String::new(),
         };
         drive.finish_turn().await
     }
@@ -419,6 +420,8 @@ struct Drive<'a> {
     durable_due: bool,
     /// How long the provider asked to wait when it last gave no answer.
     asked_wait: Duration,
+    /// The preview of the last answer.
+    shown: String,
 }
 
 impl Drive<'_> {
@@ -522,6 +525,7 @@ impl Drive<'_> {
             }
         };
         channel_api::crash_point!("model.answered");
+        self.shown = progress.shown();
         let ms = clock.monotonic().saturating_sub(began).as_millis() as i64;
         let (state, name, result, usage) = match &answer {
             Ok(response) => (StepState::Finished, response.model.clone(), journal_of(response), response.usage),
@@ -560,6 +564,9 @@ impl Drive<'_> {
             Ok(response) => {
                 self.control.clear.send_replace(true);
                 self.turn.model_answered(response);
+                if self.turn.took_back() {
+                    progress.reset();
+                }
             }
             Err(error) => {
                 if error != ModelError::Cancelled {
@@ -688,6 +695,7 @@ struct Live<'a> {
     journal: &'a Journal,
     task: InboxId,
     session: &'a SessionKey,
+    screen: Screen,
     state: Mutex<Preview>,
 }
 
@@ -699,14 +707,29 @@ struct Preview {
     shown: String,
 }
 
+impl Preview {
+    /// Of an answer that goes on where a cut one ended, which is shown already.
+    fn after(before: &str, shown: &str) -> Self {
+        let shown = if before.is_empty() { String::new() } else { shown.to_owned() };
+        Self { unseen: before.to_owned(), hold: None, shown }
+    }
+}
+
 impl<'a> Live<'a> {
     fn new(drive: &Drive<'a>) -> Self {
+        let screen = drive.turn.screen();
         Self {
             journal: &drive.agent.journal,
             task: drive.task.clone(),
             session: &drive.lease.session,
-            state: Mutex::default(),
+            state: Mutex::new(Preview::after(&screen.before, &drive.shown)),
+            screen,
         }
+    }
+
+    /// What has been shown.
+    fn shown(&self) -> String {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).shown.clone()
     }
 
     fn row(&self, kind: &str, data: Value) {
@@ -730,8 +753,9 @@ impl Progress for Live<'_> {
         let mut pending = std::mem::take(&mut state.unseen);
         pending.push_str(delta);
         let hold = state.hold.get_or_insert_with(|| HoldBack::new(Policy::default()));
-        let Some(text) = hold.push(&pending) else { return };
-        if turn::pseudo::may_become_call(&text) {
+        let Some(mut text) = hold.push(&pending) else { return };
+        text.truncate(self.screen.showable(&text));
+        if text.len() <= state.shown.len() {
             return;
         }
         match text.strip_prefix(state.shown.as_str()) {
@@ -747,6 +771,6 @@ impl Progress for Live<'_> {
         if !state.shown.is_empty() {
             self.row("text_reset", json!({}));
         }
-        *state = Preview::default();
+        *state = Preview::after(&self.screen.before, "");
     }
 }

@@ -25,6 +25,7 @@ pub mod toolbox;
 mod claims;
 
 use loop_guard::LoopGuard;
+use pseudo::PseudoCall;
 
 /// What a turn begins with.
 #[derive(Clone)]
@@ -248,6 +249,12 @@ pub struct Turn {
     unknown_rounds: u32,
     empty_answers: u32,
     corrected: bool,
+    /// The person asks how calls are written: one in a fence is the answer.
+    asked_about_calls: bool,
+    /// Words before a pseudo-call that are an answer in themselves, and their place among the items.
+    prose: Option<(String, usize)>,
+    /// What the model said last was taken back: nobody is to see it.
+    took_back: bool,
     continued: bool,
     shortened: u32,
     rebuilt: bool,
@@ -262,8 +269,25 @@ pub struct Turn {
     skipped: Vec<PlannedCall>,
     /// A call that changes something succeeded.
     changed: bool,
+    /// The tool whose last call should have changed something and failed.
+    failed_effect: Option<String>,
     hidden: bool,
     notes: Vec<String>,
+}
+
+/// Keeps calls in the making out of previews.
+pub struct Screen {
+    tools: Arc<dyn Toolbox>,
+    asked: bool,
+    /// What a cut answer had so far: the next one goes on where it ended.
+    pub before: String,
+}
+
+impl Screen {
+    /// How many bytes of a text that is still being written may be shown.
+    pub fn showable(&self, text: &str) -> usize {
+        pseudo::showable(text, &*self.tools, self.asked)
+    }
 }
 
 /// One message of the turn, and what the conversation keeps of it.
@@ -315,7 +339,7 @@ struct Slot {
 /// Requests that are too long are shortened this often.
 const MOST_SHORTENINGS: u32 = 3;
 /// Calls beyond this many in one response are dropped, not even answered.
-const MOST_CALLS: usize = 64;
+const MOST_CALLS: usize = 256;
 /// What is left of a result when the request is too long without any history.
 const SHORT_RESULT_CHARS: usize = 1_500;
 /// Rounds with unknown tools only that end a turn.
@@ -339,6 +363,7 @@ impl Turn {
     /// A turn that has not begun.
     pub fn new(setup: Setup) -> Self {
         let used_ids = order::ids(&setup.history).map(str::to_owned).collect();
+        let asked_about_calls = setup.input.iter().any(asks_about_calls);
         let items = setup.input.into_iter().map(|message| Item { message, keep: Keep::Same }).collect();
         Self {
             system: setup.system,
@@ -358,6 +383,9 @@ impl Turn {
             unknown_rounds: 0,
             empty_answers: 0,
             corrected: false,
+            asked_about_calls,
+            prose: None,
+            took_back: false,
             continued: false,
             shortened: 0,
             rebuilt: false,
@@ -368,6 +396,7 @@ impl Turn {
             interrupted: Vec::new(),
             skipped: Vec::new(),
             changed: false,
+            failed_effect: None,
             hidden: false,
             notes: Vec::new(),
         }
@@ -435,6 +464,7 @@ impl Turn {
         if !matches!(self.phase, Phase::Asked) {
             return;
         }
+        self.took_back = false;
         if response.finish == Finish::Filtered {
             return self.filtered(&response);
         }
@@ -514,6 +544,7 @@ impl Turn {
             return false;
         }
         self.reopen();
+        self.asked_about_calls |= messages.iter().any(asks_about_calls);
         match &mut self.phase {
             Phase::Ask { .. } => {
                 for message in messages {
@@ -541,6 +572,10 @@ impl Turn {
     /// Ends the turn without an answer. One that was given before an absorbed message failed is delivered all the same, with
     /// the failure's line.
     pub fn fail(&mut self, reason: FailReason) {
+        // What may be tried again is not over yet.
+        if !matches!(self.phase, Phase::Done(_)) && !matches!(reason, FailReason::Unavailable(_)) {
+            self.said.extend(self.prose.take().map(|(prose, _)| prose));
+        }
         if !self.said.is_empty() && !matches!(self.phase, Phase::Done(_)) {
             let line = lang::turn_failed(self.lang, reason.line(self.lang));
             let mut said = mem::take(&mut self.said);
@@ -580,6 +615,16 @@ impl Turn {
     /// A content filter refused the exchange: kept for people, left out of later requests.
     pub fn hidden(&self) -> bool {
         self.hidden
+    }
+
+    /// For the preview of the answer that is asked for now.
+    pub fn screen(&self) -> Screen {
+        Screen { tools: Arc::clone(&self.tools), asked: self.asked_about_calls, before: self.partial.clone() }
+    }
+
+    /// Whether nobody is to see what the model said last: it only wrote a call down.
+    pub fn took_back(&self) -> bool {
+        self.took_back
     }
 
     /// Findings for the trace, one line each.
@@ -636,11 +681,8 @@ impl Turn {
         self.hidden = true;
         let notice = lang::turn_filtered(self.lang);
         let said = pseudo::visible(&format!("{}{}", mem::take(&mut self.partial), response.text));
-        let text = if said.is_empty() || pseudo::looks_like_call(&said, &*self.tools).is_some() {
-            notice
-        } else {
-            format!("{said}\n\n{notice}")
-        };
+        let text =
+            if said.is_empty() || self.pseudo_call(&said).is_some() { notice } else { format!("{said}\n\n{notice}") };
         self.notes.push("the provider's content filter cut the answer".to_owned());
         self.push(assistant(text.clone(), Vec::new(), None), Keep::Same);
         self.end(Ending::Answer { text, cut: false, filtered: true });
@@ -649,20 +691,8 @@ impl Turn {
     fn text_answered(&mut self, response: ModelResponse) {
         let text = format!("{}{}", self.partial, response.text);
         let broke_off = matches!(response.finish, Finish::Length | Finish::Cut);
-        if let Some(call) = pseudo::looks_like_call(&text, &*self.tools) {
-            let tool = shown(call.tool.as_deref().unwrap_or("?"));
-            if self.corrected || self.is_last_round() {
-                self.notes.push(format!("pseudo-call ({}) of {tool}, given up", call.shape.as_str()));
-                return self.fail(FailReason::PseudoCall);
-            }
-            self.notes.push(format!("pseudo-call ({}) of {tool}, corrected", call.shape.as_str()));
-            self.corrected = true;
-            self.partial.clear();
-            let correction = pseudo::correction(&call, &self.tools.names());
-            self.push(assistant(response.text, Vec::new(), response.opaque), Keep::Not);
-            self.push(Message::User { text: correction }, Keep::Not);
-            self.phase = Phase::Ask { again: false };
-            return;
+        if let Some(call) = self.pseudo_call(&text) {
+            return self.correct(&text, call, response);
         }
         if is_nothing(&response.text) {
             if !self.partial.is_empty() {
@@ -691,6 +721,56 @@ impl Turn {
         self.answered(text, Some(response.text), response.opaque, broke_off);
     }
 
+    fn pseudo_call(&self, text: &str) -> Option<PseudoCall> {
+        pseudo::looks_like_call(text, &*self.tools, self.asked_about_calls)
+    }
+
+    /// The answer only writes a call: the model is told once, in the right place, and what it said goes; words before the
+    /// call that are an answer in themselves stay.
+    fn correct(&mut self, text: &str, call: PseudoCall, response: ModelResponse) {
+        let tool = shown(call.tool.as_deref().unwrap_or("?"));
+        let prose = pseudo::kept_prose(&pseudo::visible(text), &call);
+        self.partial.clear();
+        if self.corrected || self.is_last_round() {
+            self.notes.push(format!("pseudo-call ({}) of {tool}, given up", call.shape.as_str()));
+            if let Some(prose) = prose.filter(|_| self.prose.is_none()) {
+                self.push(assistant(prose.clone(), Vec::new(), None), Keep::Same);
+                self.prose = Some((prose, self.items.len() - 1));
+            }
+            return self.fail(FailReason::PseudoCall);
+        }
+        self.notes.push(format!("pseudo-call ({}) of {tool}, corrected", call.shape.as_str()));
+        self.corrected = true;
+        let correction = pseudo::correction(&call, &self.tools.names(), prose.is_some());
+        let keep = match prose {
+            Some(prose) => {
+                self.prose = Some((prose.clone(), self.items.len()));
+                Keep::As(assistant(prose, Vec::new(), None))
+            }
+            None => {
+                self.took_back = true;
+                Keep::Not
+            }
+        };
+        self.push(assistant(response.text, Vec::new(), response.opaque), keep);
+        self.push(Message::User { text: correction }, Keep::Not);
+        self.phase = Phase::Ask { again: false };
+    }
+
+    /// Words kept from before a pseudo-call come before the answer, unless it repeats them.
+    fn say(&mut self, text: String) {
+        if let Some((prose, item)) = self.prose.take() {
+            if !text.contains(&prose) {
+                self.said.push(prose);
+            } else if let Some(item) = self.items.get_mut(item)
+                && matches!(&item.keep, Keep::As(Message::Assistant { text, .. }) if *text == prose)
+            {
+                item.keep = Keep::Not;
+            }
+        }
+        self.said.push(text);
+    }
+
     /// The turn has its answer, unless a message came in meanwhile that wants one too. `asked` is what the model wrote last,
     /// where that is only the end of the text.
     fn answered(&mut self, text: String, asked: Option<String>, opaque: Option<Value>, cut: bool) {
@@ -700,25 +780,33 @@ impl Turn {
         };
         self.push(assistant(asked.unwrap_or_else(|| text.clone()), Vec::new(), opaque), keep);
         if !self.absorbed.is_empty() && !self.is_last_round() {
-            self.said.push(text);
+            self.say(text);
             self.take_absorbed();
             self.phase = Phase::Ask { again: false };
             return;
         }
-        if let Some(claim) = claims::effect_claimed(&text).filter(|_| !self.changed) {
-            self.notes.push(format!("the answer claims an effect no step of the turn had: “{claim}”"));
+        if let Some(claim) = claims::effect_claimed(&text) {
+            match &self.failed_effect {
+                _ if !self.changed => {
+                    self.notes.push(format!("the answer claims an effect no step of the turn had: “{claim}”"));
+                }
+                Some(tool) => {
+                    self.notes.push(format!("the answer claims an effect, but the last {tool} failed: “{claim}”"));
+                }
+                None => {}
+            }
         }
-        let mut said = mem::take(&mut self.said);
-        said.push(text);
+        self.say(text);
+        let said = mem::take(&mut self.said);
         self.end(Ending::Answer { text: joined(&said), cut, filtered: false });
     }
 
     fn calls_answered(&mut self, mut response: ModelResponse) {
         self.empty_answers = 0;
         let broke_off = matches!(response.finish, Finish::Length | Finish::Cut);
-        if pseudo::looks_like_call(&response.text, &*self.tools).is_some() {
+        if let Some(call) = self.pseudo_call(&response.text) {
             // The call stands in the text as well; kept there it would teach the model to write calls.
-            response.text.clear();
+            response.text = pseudo::kept_prose(&pseudo::visible(&response.text), &call).unwrap_or_default();
         }
         let whole_text = format!("{}{}", mem::take(&mut self.partial), response.text);
         let mut batch = Batch { slots: Vec::new(), item: self.items.len(), answer: None, all_unknown: true };
@@ -739,7 +827,7 @@ impl Turn {
                     Slot::refused(&call, CUT_ARGUMENTS.to_owned())
                 }
                 Some(Resolved::FinalAnswer) => match final_answer(&call.arguments) {
-                    Some(text) if batch.answer.is_none() => {
+                    Some(text) if batch.answer.is_none() && self.pseudo_call(&text).is_none() => {
                         batch.answer = Some((text, call.id.clone()));
                         // Its result is only needed when the turn goes on.
                         Slot::refused(
@@ -848,6 +936,13 @@ impl Turn {
             };
             let changes = fine && effect.is_some_and(|effect| effect != Effect::Read);
             self.changed |= changes;
+            if fine {
+                if self.failed_effect.as_deref() == Some(slot.name.as_str()) {
+                    self.failed_effect = None;
+                }
+            } else if !is_answer && effect.unwrap_or_else(|| self.tools.effect(&slot.name)) != Effect::Read {
+                self.failed_effect = Some(shown(&slot.name));
+            }
             if fine && effect == Some(Effect::Read) && self.unverified.is_some_and(|since| since < self.round) {
                 self.unverified = None;
             }
@@ -1204,6 +1299,10 @@ fn joined(said: &[String]) -> String {
 /// A name as it may stand in a note: one line, bounded.
 fn shown(name: &str) -> String {
     order::head(&name.replace(char::is_control, " "), 64)
+}
+
+fn asks_about_calls(message: &Message) -> bool {
+    matches!(message, Message::User { text } if pseudo::asks_how_calls_are_written(text))
 }
 
 /// Nothing for a person to read, and no silence that the reply filter would honour.

@@ -76,6 +76,30 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("todowrite", "todo"),
 ];
 
+/// Names of tools of this gateway and of others like it, squeezed, beside those in [`SYNONYMS`].
+const OURS: &[&str] = &[
+    "read",
+    "write",
+    "edit",
+    "ls",
+    "find",
+    "grep",
+    "exec",
+    "process",
+    "applypatch",
+    "webfetch",
+    "websearch",
+    "memorysearch",
+    "memoryget",
+    "spreadsheet",
+    "cron",
+    "browser",
+    "sessionslist",
+    "sessionssend",
+    "sessionsspawn",
+    "codeinterpreter",
+];
+
 /// What some wire formats put before a name.
 const PREFIXES: &[&str] =
     &["functions", "function", "tools", "tool", "default_api", "api", "multi_tool_use", "assistant"];
@@ -188,6 +212,29 @@ pub fn resolve<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     }
     let (_, ours) = SYNONYMS.iter().find(|(theirs, _)| *theirs == wanted)?;
     known.iter().find(|name| *name == ours).copied()
+}
+
+/// Whether a name is that of a tool of this gateway or of another one, whatever is offered here and now.
+pub fn is_known_elsewhere(written: &str) -> bool {
+    let wanted = squeezed(&bare(written));
+    elsewhere().any(|name| name == wanted)
+}
+
+/// Whether such a name begins like this.
+pub fn begins_known_elsewhere(part: &str) -> bool {
+    let wanted = squeezed(&bare(part));
+    let prefixed = || PREFIXES.iter().any(|prefix| prefix.starts_with(&part.to_ascii_lowercase()));
+    !wanted.is_empty() && (elsewhere().any(|name| name.starts_with(&wanted)) || prefixed())
+}
+
+/// Whether this stands before tools' names in some wire format: `functions`, `default_api`.
+pub fn is_prefix(before: &str) -> bool {
+    before.split(['.', ':', '/']).all(|part| PREFIXES.contains(&part.to_ascii_lowercase().as_str()))
+}
+
+/// Tools' names, squeezed.
+fn elsewhere() -> impl Iterator<Item = &'static str> {
+    SYNONYMS.iter().map(|(theirs, _)| *theirs).chain(OURS.iter().copied())
 }
 
 /// Tools that are there for some people or settings only, and what the model is told where they are not.

@@ -538,11 +538,22 @@ pub(in crate::agent::turn) mod tests {
 
     proptest! {
         #[test]
-        fn every_history_becomes_ordered(history in prop::collection::vec(any_message(), 0..24)) {
+        fn every_history_becomes_ordered(
+            history in prop::collection::vec(any_message(), 0..24),
+            cut in any::<(prop::sample::Index, prop::sample::Index)>(),
+        ) {
             let got = for_request(&history);
             prop_assert_eq!(check(&got), Ok(()));
             // Mending what is in order changes nothing.
             prop_assert_eq!(for_request(&got), got);
+            // A window that begins and ends anywhere is mended too, and so is the transcript of it.
+            let (a, b) = (cut.0.index(history.len() + 1), cut.1.index(history.len() + 1));
+            let window = &history[a.min(b)..a.max(b)];
+            prop_assert_eq!(check(&for_request(window)), Ok(()));
+            let mut kept = for_transcript(window);
+            prop_assert_eq!(for_transcript(&kept), kept.clone());
+            kept.push(user("next"));
+            prop_assert_eq!(check(&for_request(&kept)), Ok(()));
             let flat = for_request(&flattened(&history));
             prop_assert_eq!(check(&flat), Ok(()));
             prop_assert!(!has_tools(&flat));

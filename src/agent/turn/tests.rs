@@ -268,7 +268,8 @@ fn call_ids_become_unique() {
 #[test]
 fn calls_over_the_cap_are_answered_too_many() {
     let mut turn = Turn::new(setup());
-    let many: Vec<ToolCall> = (0..200).map(|n| call(&format!("c{n}"), "read", &format!(r#"{{"n":{n}}}"#))).collect();
+    let many: Vec<ToolCall> =
+        (0..200_usize).map(|n| call(&format!("c{n}"), "read", &format!(r#"{{"n":{n}}}"#))).collect();
     answers(&mut turn, calls(&many));
     let planned = runs(&mut turn);
     assert_eq!(planned.len(), 16);
@@ -276,8 +277,17 @@ fn calls_over_the_cap_are_answered_too_many() {
         turn.tool_finished(&plan.call_id, Ok("x".into()));
     }
     let request = asks(&mut turn);
-    assert_eq!(request.messages.len(), 2 + MOST_CALLS);
-    assert_eq!(last_text(&request), TOO_MANY);
+    assert_eq!(request.messages.len(), 2 + 200, "each has its answer");
+    let refused = request.messages.iter().filter(|m| matches!(m, Message::Tool { text, .. } if text == TOO_MANY));
+    assert_eq!(refused.count(), 184);
+
+    let mut turn = Turn::new(setup());
+    answers(&mut turn, calls(&vec![call("", "read", "{}"); 5_000]));
+    for plan in runs(&mut turn) {
+        turn.tool_finished(&plan.call_id, Ok("x".into()));
+    }
+    assert_eq!(asks(&mut turn).messages.len(), 2 + MOST_CALLS);
+    assert_eq!(turn.notes(), ["5000 calls in one response, 256 kept"]);
 }
 
 #[test]
@@ -463,6 +473,96 @@ fn a_pseudo_call_is_corrected_once_and_never_kept() {
     assert_eq!(ends(&mut failing), Ending::Failed { reason: FailReason::PseudoCall, text: None });
     let told = lang::turn_failed(Lang::En, lang::turn_pseudo_call(Lang::En));
     assert_eq!(failing.transcript(), [user("hi"), assistant(told, vec![], None)]);
+}
+
+/// What a person gets of an ending.
+fn delivered(ending: &Ending, lang: Lang) -> String {
+    match ending {
+        Ending::Answer { text, .. } => text.clone(),
+        Ending::Failed { reason, .. } => lang::turn_failed(lang, reason.line(lang)),
+        Ending::Stopped => String::new(),
+    }
+}
+
+#[test]
+fn every_written_call_is_corrected_once_and_then_made_or_honestly_given_up() {
+    for case in pseudo::tests::written_calls() {
+        let name = case.name;
+        let words = pseudo::visible(&case.text)[..case.at.expect("a mark")].trim().to_owned();
+        let kept = if case.keeps { format!("{words}\n\n") } else { String::new() };
+        // Behind a result, where nothing may stand but an assistant's message.
+        let begin = |lang| {
+            let mut turn = Turn::new(Setup { lang, ..setup() });
+            round(&mut turn, call("c1", "read", "{}"), "x");
+            answers(&mut turn, says(&case.text));
+            let request = asks(&mut turn);
+            let messages = &request.messages;
+            assert!(last_text(&request).starts_with("[gateway]"), "{name}: {}", last_text(&request));
+            assert_eq!(last_text(&request).contains("are kept"), case.keeps, "{name}");
+            let corrections =
+                messages.iter().filter(|m| matches!(m, Message::User { text } if text.contains("[gateway]")));
+            assert_eq!(corrections.count(), 1, "{name}");
+            assert!(
+                matches!(&messages[messages.len() - 2], Message::Assistant { calls, .. } if calls.is_empty()),
+                "{name}"
+            );
+            assert_eq!(turn.took_back(), !case.keeps, "{name}");
+            turn
+        };
+        let mut turn = begin(Lang::En);
+        turn.model_answered(calls(&[call("c2", "write", r#"{"path":"a"}"#)]));
+        assert_eq!(runs(&mut turn).len(), 1, "{name}");
+        turn.tool_finished("c2", Ok("y".into()));
+        answers(&mut turn, says("All done."));
+        assert_eq!(delivered(&ends(&mut turn), Lang::En), format!("{kept}All done."), "{name}");
+        let transcript = serde_json::to_string(&turn.transcript()).unwrap();
+        assert!(!transcript.contains("[gateway]") && !transcript.contains("canary"), "{name}: {transcript}");
+        assert_eq!(case.keeps, !words.is_empty() && transcript.contains(&words), "{name}: {transcript}");
+
+        for lang in [Lang::En, Lang::Zh] {
+            let mut turn = begin(lang);
+            turn.model_answered(says(&case.text));
+            let line = lang::turn_failed(lang, lang::turn_pseudo_call(lang));
+            assert_eq!(delivered(&ends(&mut turn), lang), format!("{kept}{line}"), "{name}");
+            assert_eq!(turn.round(), 3, "{name}: one correction");
+            let transcript = serde_json::to_string(&turn.transcript()).unwrap();
+            assert!(!transcript.contains("[gateway]") && !transcript.contains("canary"), "{name}: {transcript}");
+        }
+    }
+}
+
+#[test]
+fn every_look_alike_is_the_answer() {
+    for case in pseudo::tests::look_alikes() {
+        let asked = if case.asked { "How do I write a tool call?" } else { "hi" };
+        let mut turn = Turn::new(Setup { input: vec![user(asked)], ..setup() });
+        answers(&mut turn, says(&case.text));
+        assert_eq!(ends(&mut turn), answer(&case.text), "{}", case.name);
+    }
+}
+
+#[test]
+fn words_before_a_written_call_are_not_said_twice() {
+    let words = "The meeting is on Thursday at nine in the small room, and four people said that they will come to it.";
+    let mut turn = Turn::new(setup());
+    answers(&mut turn, says(&format!("{words}\n<tool_call>{{\"name\":\"read\",\"arguments\":{{}}}}</tool_call>")));
+    answers(&mut turn, says(&format!("{words} That is all.")));
+    assert_eq!(ends(&mut turn), answer(&format!("{words} That is all.")));
+    assert_eq!(turn.transcript().len(), 2);
+    // A model that cannot be reached is no reason to end the turn with half of an answer.
+    let mut turn = Turn::new(setup());
+    answers(&mut turn, says(&format!("{words}\n<tool_call>{{\"name\":\"read\",\"arguments\":{{}}}}</tool_call>")));
+    asks(&mut turn);
+    turn.model_failed(ModelError::Retry("502".into()));
+    assert_eq!(reason(ends(&mut turn)), FailReason::Unavailable("502".into()));
+}
+
+#[test]
+fn a_written_call_is_no_final_answer_either() {
+    let mut turn = Turn::new(setup());
+    let arguments = json!({ "answer": "<tool_call>{\"name\":\"read\",\"arguments\":{}}</tool_call>" }).to_string();
+    answers(&mut turn, calls(&[call("f", "final_answer", &arguments)]));
+    assert!(last_text(&asks(&mut turn)).starts_with("No text to deliver"));
 }
 
 #[test]
@@ -682,6 +782,23 @@ fn a_claim_without_a_step_is_noted() {
     answers(&mut turn, says("文件已保存。"));
     ends(&mut turn);
     assert!(turn.notes().is_empty());
+
+    // It failed, alone and after one that went well, and says that all is well.
+    for (writes, note) in [
+        (&["no"][..], Some("the answer claims an effect no step of the turn had: “I have saved”")),
+        (&["ok", "no"], Some("the answer claims an effect, but the last write failed: “I have saved”")),
+        (&["no", "ok"], None),
+    ] {
+        let mut turn = Turn::new(setup());
+        for (n, outcome) in writes.iter().enumerate() {
+            answers(&mut turn, calls(&[call(&format!("c{n}"), "write", &format!(r#"{{"n":{n}}}"#))]));
+            let id = runs(&mut turn)[0].call_id.clone();
+            turn.tool_finished(&id, if *outcome == "ok" { Ok("written".into()) } else { Err("disk full".into()) });
+        }
+        answers(&mut turn, says("I have saved both files."));
+        ends(&mut turn);
+        assert_eq!(turn.notes().first().map(String::as_str), note, "{writes:?}");
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -104,6 +104,6 @@ mod tests {
     #[test]
     fn a_call_of_another_agents_name_is_a_pseudo_call_too() {
         let text = "```json\n{\"name\": \"list_directory\", \"arguments\": {\"path\": \".\"}}\n```";
-        assert!(crate::agent::turn::pseudo::looks_like_call(text, &offered()).is_some());
+        assert!(crate::agent::turn::pseudo::looks_like_call(text, &offered(), false).is_some());
     }
 }

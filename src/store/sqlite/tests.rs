@@ -10,8 +10,9 @@ use super::{
     writer::{Tx, Write},
 };
 use crate::store::{
-    ClaimAsk, ClaimKind, InboxStore as _, NewBatch, OutboxStore as _, Store, StoreError, Stored, Upkeep as _,
-    conformance::{boot, finish_of, ids, lane_of, new_entry, new_part},
+    ClaimAsk, ClaimKind, InboxStore as _, NewBatch, OutboxStore as _, Store, StoreError, Stored, TurnStore as _,
+    Upkeep as _,
+    conformance::{boot, finish_of, ids, key, lane_of, new_entry, new_part},
 };
 
 async fn open(path: &Path) -> SqliteStore {
@@ -71,6 +72,39 @@ async fn a_claim_among_many_sessions_finds_the_right_one() {
     assert_eq!(claims.iter().map(ids).collect::<Vec<_>>(), [["due"]]);
     assert!(store.claim(&ask).await.expect("claims").is_empty());
     assert_eq!(store.next_due(2_000).await, Ok(Some(9_000)));
+}
+
+#[tokio::test]
+async fn a_message_of_an_unknown_kind_is_left_out_of_the_history() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir.path().join("t.db")).await;
+    let mut conn = SqliteConnectOptions::new().filename(dir.path().join("t.db")).connect().await.expect("connects");
+    let bodies = [
+        r#"{"role":"user","text":"a"}"#,
+        r#"{"role":"summary","text":"of a later version"}"#,
+        r#"{"role":"assistant","text":"b","mood":"of a later version"}"#,
+        r#"{"role":"tool","call_id":3}"#,
+        r#"{"role":"user","text":"c"}"#,
+    ];
+    sqlx::query("INSERT INTO session (key, agent, created_at, updated_at) VALUES ('s', 'main', 0, 0)")
+        .execute(&mut conn)
+        .await
+        .expect("fills");
+    for (place, body) in bodies.iter().enumerate() {
+        sqlx::query(
+            "INSERT INTO message (session, generation, turn, created_at, place, body) VALUES (1, 0, 'tn_1', 0, $1, $2)",
+        )
+        .bind(i64::try_from(place).expect("small"))
+        .bind(body)
+        .execute(&mut conn)
+        .await
+        .expect("fills");
+    }
+    conn.close().await.expect("closes");
+    let history = store.history(&key("s"), 0, 80, 1 << 20).await.expect("reads");
+    let texts: Vec<String> =
+        history.iter().map(|message| serde_json::to_value(message).expect("JSON")["text"].to_string()).collect();
+    assert_eq!(texts, ["\"a\"", "\"b\"", "\"c\""]);
 }
 
 #[tokio::test]

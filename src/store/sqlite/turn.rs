@@ -61,7 +61,14 @@ impl TurnStore for SqliteStore {
                 step = Some((newest_first.len() / 2).checked_ilog2().map_or(1, |power| 1 << power));
                 break;
             }
-            newest_first.push(json(&row, 0)?);
+            match json(&row, 0) {
+                Ok(message) => newest_first.push(message),
+                // Of a later version, or damaged: the conversation goes on without it; the strict order is mended later.
+                Err(error) => {
+                    tracing::warn!(%error, session = %session.as_str(), "a message of the history cannot be read and is left out");
+                    continue;
+                }
+            }
             places.push(get(&row, 1)?);
         }
         if let Some(step) = step.and_then(|step| i64::try_from(step.max(1)).ok())

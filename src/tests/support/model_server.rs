@@ -55,6 +55,8 @@ pub enum Say {
     Slowly(Duration, Box<Say>),
     /// 429 with `Retry-After`, 500 and the like.
     Status(u16, Option<u32>),
+    /// 400: the messages are not in the order that this provider wants, in DashScope's words.
+    WrongOrder,
     /// Never answers.
     Hang,
     /// Begins to answer, and the connection breaks.
@@ -170,8 +172,18 @@ struct Inner {
     asks: Mutex<Vec<Ask>>,
     visits: Mutex<Vec<Visit>>,
     disorder: Mutex<Vec<String>>,
+    refuses: Mutex<Refuses>,
     order: AtomicU64,
     count: watch::Sender<u64>,
+}
+
+/// What a strict provider answers with 400.
+#[derive(Clone, Copy, Debug, Default)]
+struct Refuses {
+    /// Any other order.
+    disorder: bool,
+    /// An assistant's message whose content is null.
+    null: bool,
 }
 
 /// The server; ends when it is dropped.
@@ -191,6 +203,7 @@ impl ModelServer {
             asks: Mutex::default(),
             visits: Mutex::default(),
             disorder: Mutex::default(),
+            refuses: Mutex::default(),
             order: AtomicU64::new(0),
             count: watch::channel(0).0,
         });
@@ -215,6 +228,11 @@ impl ModelServer {
              api_key = \"sk-kit-0123456789abcdef\"\nmodel = \"kit-1\"\n",
             self.addr
         )
+    }
+
+    /// From now on refuses every wrong order with 400 as DashScope does, and an assistant's null content as well.
+    pub fn be_strict(&self) {
+        *lock(&self.inner.refuses) = Refuses { disorder: true, null: true };
     }
 
     /// Follows another script from now on.
@@ -288,10 +306,20 @@ async fn complete(
     let (ask, script) = {
         let mut asks = lock(&inner.asks);
         let ask = Ask { n: asks.len() as u64 + 1, boot, body, authorization };
-        if let Err(problem) = strict_order(ask.messages()) {
-            lock(&inner.disorder).push(format!("request {}: {problem}", ask.n));
-        }
+        let refuses = *lock(&inner.refuses);
+        let null = |message: &Value| message["role"] == "assistant" && message["content"].is_null();
+        let problem = match strict_order(ask.messages()) {
+            Err(problem) => Some(problem),
+            Ok(()) => (refuses.null && ask.messages().iter().any(null)).then(|| "null content".to_owned()),
+        };
         asks.push(ask.clone());
+        if let Some(problem) = problem {
+            lock(&inner.disorder).push(format!("request {}: {problem}", ask.n));
+            if refuses.disorder {
+                inner.count.send_modify(|count| *count += 1);
+                return wrong_order();
+            }
+        }
         (ask, Arc::clone(&lock(&inner.script)))
     };
     let visit = begin(&inner, &ask);
@@ -335,6 +363,7 @@ async fn perform(ask: &Ask, mut say: Say) -> Response {
                 }
                 return response;
             }
+            Say::WrongOrder => return wrong_order(),
             Say::Html => {
                 return answer(StatusCode::OK, "text/html", "<!doctype html><html><body>Sign in</body></html>");
             }
@@ -371,6 +400,13 @@ async fn perform(ask: &Ask, mut say: Say) -> Response {
             }
         };
     }
+}
+
+fn wrong_order() -> Response {
+    let message = "<400> InternalError.Algo.InvalidParameter: An assistant message with \"tool_calls\" must be followed by tool \
+                   messages, and messages with role \"tool\" must be a response to a preceeding message with \"tool_calls\".";
+    let error = json!({ "message": message, "type": "invalid_request_error", "code": "invalid_parameter_error" });
+    answer(StatusCode::BAD_REQUEST, "application/json", &json!({ "error": error }).to_string())
 }
 
 fn wired(call: &Call) -> Value {
@@ -463,6 +499,13 @@ fn strict_order(messages: &[Value]) -> Result<(), String> {
         if role == "system" && n > 0 {
             return Err(format!("message {n}: a system message that is not the first"));
         }
+        let empty = message["content"].as_str().is_none_or(|text| text.trim().is_empty());
+        if message["tool_calls"].as_array().is_some_and(Vec::is_empty) {
+            return Err(format!("message {n} ({role}): an empty list of calls"));
+        }
+        if empty && !message["tool_calls"].is_array() {
+            return Err(format!("message {n} ({role}): nothing in it"));
+        }
         for call in message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice) {
             let id = call["id"].as_str().unwrap_or_default().to_owned();
             if id.is_empty() || !seen.insert(id.clone()) {
@@ -499,6 +542,8 @@ fn the_strict_order_is_told_from_every_other_one() {
         vec![calls(&["a"]), tool("a"), tool("a")],
         vec![calls(&["a"]), tool("a"), calls(&["a"]), tool("a")],
         vec![calls(&["a", "a"]), tool("a")],
+        vec![user.clone(), json!({ "role": "assistant", "content": "", "tool_calls": [] })],
+        vec![user.clone(), json!({ "role": "assistant", "content": null }), user.clone()],
         vec![user, json!({ "role": "system", "content": "late" })],
     ] {
         assert!(strict_order(&bad).is_err(), "{bad:?}");
