@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -58,13 +59,23 @@ fn is_corrected(ask: &Ask) -> bool {
     ask.said().starts_with("[gateway]")
 }
 
+fn is_again(ask: &Ask) -> bool {
+    ask.messages().iter().any(|message| message["content"].as_str().is_some_and(|text| text.contains("again;")))
+}
+
+fn corrections(ask: &Ask) -> usize {
+    let texts = ask.messages().iter().filter_map(|message| message["content"].as_str());
+    texts.filter(|text| text.starts_with("[gateway]")).count()
+}
+
 /// Writes the call down, and after the correction makes one, or (`again`) writes it down once more.
 fn learner(ask: &Ask, texts: &[String]) -> Say {
     let n = place(ask);
-    let again =
-        ask.messages().iter().any(|message| message["content"].as_str().is_some_and(|text| text.contains("again;")));
+    if ask.said().contains("and now?") {
+        return text("ok");
+    }
     match (is_corrected(ask), ask.round()) {
-        (true, 0) if !again => {
+        (true, 0) if !is_again(ask) => {
             let arguments = json!({ "path": format!("made/{n}-{}.txt", ask.n), "content": "y" });
             Say::Calls(vec![call("r1", "write", &arguments.to_string())])
         }
@@ -113,58 +124,55 @@ fn leaked(shown: &str) -> Option<&'static str> {
     SCRAPS.into_iter().find(|scrap| shown.contains(scrap))
 }
 
+/// What went wrong with one case: corrected and then made, through the webhook's stream; written down again, through the
+/// gateway's own.
+async fn broken(n: usize, case: &Case, gateway: &Gateway, bridge: &Bridge, model: &ModelServer) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut check = |what: &str, good: bool, got: &str| {
+        if !good {
+            wrong.push(format!("{}: {what}: {got}", case.name));
+        }
+    };
+    let asks = |again: bool| {
+        let all = model.asks().into_iter();
+        all.filter(|ask| place(ask) == n && is_again(ask) == again).collect::<Vec<Ask>>()
+    };
+    let kept = case.kept.as_ref().map(|kept| format!("{kept}\n\n")).unwrap_or_default();
+    let room = format!("fix-{n}");
+    let events = bridge.stream(&message(&room, &room, &format!("case {n};"))).await;
+    let texts: Vec<&str> = events.iter().filter_map(|(_, data)| data["text"].as_str()).collect();
+    check("a scrap in the stream", leaked(&texts.concat()).is_none(), &texts.concat());
+    let answer = format!("{kept}all done {n}");
+    let whole = events.iter().any(|(_, data)| data.to_string().contains(&json!(answer).to_string()));
+    check("the answer after the correction", whole, &format!("{events:?}"));
+    let corrections: Vec<usize> = asks(false).iter().map(corrections).collect();
+    check("three requests, one correction", corrections == [0, 1, 1], &format!("{corrections:?}"));
+
+    let body = json!({ "message": format!("again; case {n};"), "session": format!("again-{n}") });
+    let task = gateway.chat(&body).await;
+    let events = gateway.events(task["taskId"].as_str().expect("a task")).await;
+    let shown = all_shown(&events);
+    check("a scrap in the events", leaked(&shown).is_none(), &shown);
+    let end = events.last().map(Value::to_string).unwrap_or_default();
+    check("an honest end", end.contains("only wrote down a tool call"), &end);
+    check("the words before it", case.kept.as_ref().is_none_or(|kept| shown.contains(kept)), &shown);
+    check("two requests", asks(true).len() == 2, &asks(true).len().to_string());
+
+    // Nothing of it stays in the conversation.
+    bridge.wait(&message(&format!("next-{n}"), &room, "and now?")).await;
+    let wire = asks(false).last().map(|ask| ask.body["messages"].to_string()).unwrap_or_default();
+    let clean = wire.contains("and now?") && !wire.contains("canary") && !wire.contains("[gateway]");
+    check("nothing of it in the history", clean, &wire);
+    wrong
+}
+
 #[tokio::test]
 async fn no_written_call_is_shown_or_run_and_each_is_corrected_once() {
     let cases = written_calls();
     let texts: Vec<String> = cases.iter().map(|case| case.text.clone()).collect();
     let (gateway, bridge, model) = set_up(move |ask| learner(ask, &texts)).await;
-    let mut wrong = Vec::new();
-    for (n, case) in cases.iter().enumerate() {
-        let name = case.name;
-        let kept = case.kept.as_ref().map(|kept| format!("{kept}\n\n")).unwrap_or_default();
-        let mut check = |what: &str, good: bool, got: &str| {
-            if !good {
-                wrong.push(format!("{name}: {what}: {got}"));
-            }
-        };
-        // A call is made after the correction: streamed through the webhook.
-        let before = model.asks().len();
-        let events = bridge.stream(&message(&format!("fix-{n}"), &format!("fix-{n}"), &format!("case {n};"))).await;
-        let shown: String = events.iter().map(|(_, data)| data.to_string()).collect::<Vec<_>>().join("\n");
-        let texts: String = events.iter().filter_map(|(_, data)| data["text"].as_str()).collect();
-        check("a scrap in the stream", leaked(&texts).is_none(), &texts);
-        let answer = format!("{kept}all done {n}");
-        check("the answer after the correction", shown.contains(&json!(answer).to_string()), &shown);
-        let asks = model.asks()[before..].to_vec();
-        check("three requests", asks.len() == 3, &asks.len().to_string());
-        let corrections = |ask: &Ask| {
-            let texts = ask.messages().iter().filter_map(|message| message["content"].as_str());
-            texts.filter(|text| text.starts_with("[gateway]")).count()
-        };
-        let counts: Vec<usize> = asks.iter().map(corrections).collect();
-        check("one correction", counts == [0, 1, 1], &format!("{counts:?}"));
-
-        // The same through the gateway's own stream; here it is written down again, and the turn says so.
-        let before = model.asks().len();
-        let body = json!({ "message": format!("again; case {n};"), "session": format!("again-{n}") });
-        let task = gateway.chat(&body).await;
-        let events = gateway.events(task["taskId"].as_str().expect("a task")).await;
-        let shown = all_shown(&events);
-        check("a scrap in the events", leaked(&shown).is_none(), &shown);
-        let end = events.last().map(Value::to_string).unwrap_or_default();
-        check("an honest end", end.contains("only wrote down a tool call"), &end);
-        check("the words before it", case.kept.as_ref().is_none_or(|kept| shown.contains(kept)), &shown);
-        check("two requests", model.asks().len() - before == 2, &(model.asks().len() - before).to_string());
-
-        // Nothing of it stays in the conversation.
-        model.follow(|_| text("ok"));
-        bridge.wait(&message(&format!("next-{n}"), &format!("fix-{n}"), "and now?")).await;
-        let last = model.asks().pop().expect("asked");
-        let wire = last.body["messages"].to_string();
-        check("nothing of it in the history", !wire.contains("canary") && !wire.contains("[gateway]"), &wire);
-        let texts: Vec<String> = cases.iter().map(|case| case.text.clone()).collect();
-        model.follow(move |ask| learner(ask, &texts));
-    }
+    let all = cases.iter().enumerate().map(|(n, case)| broken(n, case, &gateway, &bridge, &model));
+    let wrong: Vec<String> = stream::iter(all).buffer_unordered(12).collect::<Vec<_>>().await.concat();
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert!(!gateway.workspace().join("canary.txt").exists(), "a written call was run");
     let made = fs::read_dir(gateway.workspace().join("made")).expect("calls were made").count();

@@ -22,6 +22,7 @@ static CLAIM: LazyLock<Regex> = LazyLock::new(|| {
         format!(r"(?:我|帮您|帮你|替你|替您|给你|给您)(?:刚刚|刚才|都|已经)*(?:把\S{{1,20}}?)?(?:{TAT})(?:好|完|成)?了"),
         format!(r"(?:成功|顺利)(?:地)?(?:{TAT})"),
         format!(r"(?:{TAT})(?:成功|完成|完毕|好了|完了|到位)"),
+        "(?:写|存|记|改|发|建|删|装|设|排|做)好了".to_owned(),
     ];
     Regex::new(&pattern.join("|")).expect("a constant pattern, compiled by the test")
 });
@@ -120,7 +121,7 @@ mod tests {
             "没有找到清单，已新建一份。",
             "提醒设置完成",
         ] {
-            assert!(effect_claimed(text).is_some(), "{text}");
+            assert!(effect_claimed(text).is_some_and(|claim| !claim.is_empty()), "{text}");
         }
     }
 

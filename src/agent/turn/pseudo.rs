@@ -91,6 +91,7 @@ regexes! {
     );
     CLOSING = r"(?i)</[\w:|]+>|<\|/?[\w]+\|>|\[/\w+\]";
     OWN_TAG = r"^<([A-Za-z_][0-9A-Za-z_]{1,63})(?:[\s>/]|$)";
+    GLUED_FENCE = r"```[A-Za-z_]{0,20}[ \t]*$";
     CODE = r#"(?s)^(?:print\(|await\s+|[a-z_]{1,20}\s*=\s*)?((?:[A-Za-z_][0-9A-Za-z_]{0,40}\.){0,2}[A-Za-z_][0-9A-Za-z_-]{0,63})\s?\(\s*(["'{\[)]|[A-Za-z_][0-9A-Za-z_]{0,63}\s*[=:]|\.?\.?/|$)(.*)$"#;
     WORD = r"^(?:print\(|await\s+)?((?:[A-Za-z_][0-9A-Za-z_]*\.)*[A-Za-z_][0-9A-Za-z_.-]{0,80})";
     BRACKETED = r"^\[\s*(?:tool:|调用|call:?)?\s*([A-Za-z_][0-9A-Za-z_.-]{0,80})\s*:\s*[^\]\n]+\]?\s*$";
@@ -374,6 +375,10 @@ impl Reading<'_> {
         let lead = &text[..at];
         if line.starts_with("```") || line.starts_with("~~~") {
             return self.fence(text, at, end, depth);
+        }
+        // "Let me look.```json": a fence all the same, to those who write so.
+        if let Some(glued) = GLUED_FENCE.find(line) {
+            return self.fence(text, at + glued.start(), end, depth);
         }
         // Only the sign of a fence, so far.
         let last = self.growing && end == text.len();
@@ -888,6 +893,11 @@ impl Reading<'_> {
     /// A name that a known tool's name begins with: where a text broke off.
     fn begins_known(self, part: &str) -> bool {
         let part = part.trim().to_ascii_lowercase();
+        let part = match part.rsplit_once('.') {
+            Some((before, "")) if names::is_prefix(before) => return true,
+            Some((before, rest)) if names::is_prefix(before) => rest.to_owned(),
+            _ => part,
+        };
         self.known(&part)
             || (!part.is_empty()
                 && (names::begins_known_elsewhere(&part)
