@@ -20,5 +20,6 @@ mod pseudo;
 mod queue;
 mod redelivery;
 mod silence;
+mod telegram;
 mod tool_loop;
 mod webhook;

@@ -9,4 +9,5 @@ pub mod load;
 pub mod mark;
 pub mod model_server;
 pub mod shapes;
+pub mod telegram;
 pub mod wait;

@@ -229,3 +229,6 @@ fn jittered(pause: Duration) -> Duration {
     let chance = RandomState::new().build_hasher().finish() % 500;
     pause + pause * u32::try_from(chance).unwrap_or(0) / 1_000
 }
+
+#[cfg(test)]
+mod tests;
