@@ -2,14 +2,16 @@
 //! Knows nothing of what updates mean.
 
 use std::{
+    collections::HashMap,
     hash::{BuildHasher, Hasher, RandomState},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use channel_api::{Accepted, Batch, ChannelContext, ChannelError, ChannelId, Cursor, Inbound, IntakeError, Moved};
 use serde_json::Value;
 use teloxide::{
-    payloads::{DeleteWebhook, GetMe, GetUpdates},
+    payloads::{DeleteWebhook, GetMe, GetUpdates, SendMessage},
     types::{AllowedUpdate, User},
 };
 use tracing::{debug, info, warn};
@@ -18,6 +20,7 @@ use crate::{
     api::{Api, ApiError},
     inbound::{self, Me},
     menu,
+    target::Target,
 };
 
 /// How long Telegram holds a question without news, in seconds.
@@ -35,6 +38,13 @@ const CONFLICT_PAUSE: Duration = Duration::from_secs(30);
 /// After a week without updates Telegram may begin with any id, lower ones too. A position this old is not named any
 /// more: everything before it was confirmed long ago.
 const STALE_MS: i64 = 6 * 24 * 60 * 60 * 1_000;
+
+/// A chat is told at most this often that a message was refused.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
+/// The most chats that are told in that time.
+const MOST_TOLD: usize = 20;
+/// How long telling it may take.
+const NOTICE_TIME: Duration = Duration::from_secs(5);
 
 /// Who we are.
 pub async fn who_we_are(api: &Api) -> Result<Me, ApiError> {
@@ -62,7 +72,7 @@ async fn ask_on(api: &Api, channel: &ChannelId, ctx: &ChannelContext) -> Result<
     // With a webhook set, Telegram answers no question. What waits for it is kept.
     let _: bool = api.call("deleteWebhook", &DeleteWebhook::new()).await.map_err(ended)?;
     info!(bot = %me.username, "asking Telegram for messages");
-    let poller = Poller { api, channel, ctx, key: format!("offset:{}", me.id), me: &me };
+    let poller = Poller { api, channel, ctx, key: format!("offset:{}", me.id), me: &me, told: Mutex::default() };
     let menu = async {
         if let Err(error) = menu::publish(api).await {
             warn!(%error, "the command menu was not set");
@@ -82,6 +92,8 @@ struct Poller<'a> {
     /// Where the position stands: each bot has its own, whatever account it is configured as.
     key: String,
     me: &'a Me,
+    /// When a chat was last told that a message was refused.
+    told: Mutex<HashMap<i64, Duration>>,
 }
 
 /// The first update that was not committed, and when that was so, in epoch milliseconds.
@@ -168,14 +180,40 @@ impl Poller<'_> {
         }
         let cursor = Cursor { key: self.key.clone(), value: behind.text() };
         let batch = Batch { channel: Some(self.channel.clone()), events, cursor: Some(cursor), moved };
-        for (event, answer) in batch.events.iter().zip(self.commit(&batch).await) {
+        let answers = self.commit(&batch).await;
+        *position = Some(behind);
+        for (event, answer) in batch.events.iter().zip(answers) {
             debug!(id = event.platform_id, ?answer, "an update was taken");
             if let Accepted::Full(pause) = answer {
-                warn!(chat = event.conversation.id, seconds = pause.as_secs(), "refused: its sender writes too much");
+                self.tell_refused(event, pause).await;
             }
         }
-        *position = Some(behind);
         Ok(())
+    }
+
+    /// Tells the sender of a message that was not stored, each chat once a minute. Best effort.
+    async fn tell_refused(&self, event: &Inbound, pause: Duration) {
+        let Some(target) = Target::of(&event.address) else { return };
+        warn!(chat = target.chat, seconds = pause.as_secs(), "refused: its sender writes too much");
+        {
+            let now = self.ctx.clock.monotonic();
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.retain(|_, at| now.saturating_sub(*at) < TOLD_AGAIN);
+            if told.len() >= MOST_TOLD || told.contains_key(&target.chat) {
+                return;
+            }
+            told.insert(target.chat, now);
+        }
+        let seconds = pause.as_secs().max(1);
+        let text = match event.text.chars().any(|c| matches!(c, '\u{3400}'..='\u{9fff}')) {
+            true => format!("消息太密了，这一条没有收下。请 {seconds} 秒后再发一次。"),
+            false => format!("Too many messages at once: this one was not taken. Please send it again in {seconds} s."),
+        };
+        let mut message = SendMessage::new(target.recipient(), text);
+        message.message_thread_id = target.thread_to_send();
+        if let Err(error) = self.api.call_within::<_, Value>(NOTICE_TIME, "sendMessage", &message).await {
+            debug!(%error, chat = target.chat, "the refusal was not told");
+        }
     }
 
     /// Offers a batch until it is stored.

@@ -35,7 +35,8 @@ struct Told {
     /// The `offset` of each question.
     offsets: Vec<Option<i64>>,
     refusals: VecDeque<Refusal>,
-    methods: Vec<String>,
+    /// What was sent.
+    said: Vec<Value>,
 }
 
 struct Server {
@@ -93,7 +94,6 @@ async fn answer(
 ) -> Response {
     let body: Value = serde_json::from_slice(&body).expect("a call is JSON");
     let lock = || told.0.lock().unwrap_or_else(PoisonError::into_inner);
-    lock().methods.push(method.clone());
     let result = match method.as_str() {
         "getMe" => json!({ "id": 4242, "is_bot": true, "first_name": "C", "username": "crawfish_bot" }),
         "getUpdates" => {
@@ -119,6 +119,10 @@ async fn answer(
                     break json!([]);
                 }
             }
+        }
+        "sendMessage" => {
+            lock().said.push(body);
+            json!({ "message_id": 900 })
         }
         _ => json!(true),
     };
@@ -232,6 +236,17 @@ async fn updates_that_start_nothing_are_confirmed_too() {
     assert!(gateway.intake.batches().is_empty());
     let stored = gateway.kv.get("offset:4242").await.expect("a map in memory");
     assert_eq!(stored, Some(format!("21@{}", gateway.clock.now_ms())));
+}
+
+#[tokio::test]
+async fn a_refused_message_is_told_to_its_sender_once() {
+    let server = Server::start().await;
+    let gateway = FakeGateway::new();
+    gateway.intake.answer_next(Ok(vec![Accepted::Full(Duration::from_secs(7)); 2]));
+    server.says([update(10, "多"), update(11, "too much")]);
+    run_until(&server, &gateway, "the confirmation", asked_from(12)).await;
+    let told = server.change(|told| told.said.clone());
+    assert_eq!(told, [json!({ "chat_id": 99, "text": "消息太密了，这一条没有收下。请 7 秒后再发一次。" })]);
 }
 
 #[tokio::test]
