@@ -21,5 +21,6 @@ mod queue;
 mod redelivery;
 mod silence;
 mod telegram;
+mod telegram_answers;
 mod tool_loop;
 mod webhook;

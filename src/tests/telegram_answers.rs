@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{
     gateway::Gateway,
     model_server::{ModelServer, text},
-    telegram::{ADA, Fault, Sent, Telegram},
+    telegram::{ADA, BOT_NAME, Fault, Sent, Telegram, group},
 };
 
 const CANNOT_PARSE: Fault =
@@ -19,6 +19,10 @@ struct Chat {
 
 /// A gateway whose model gives this answer to "tell me", and repeats everything else.
 async fn telling(answer: &str) -> Chat {
+    telling_with(answer, "").await
+}
+
+async fn telling_with(answer: &str, more: &str) -> Chat {
     let telegram = Telegram::start().await;
     let answer = answer.to_owned();
     let model = ModelServer::start(move |ask| match ask.said().contains("tell me") {
@@ -26,7 +30,8 @@ async fn telling(answer: &str) -> Chat {
         false => text(format!("you said: {}", ask.said().lines().next().unwrap_or_default())),
     })
     .await;
-    let gateway = Gateway::start(&format!("{}\n{}", model.section(), telegram.section("limits = \"off\""))).await;
+    let config = format!("{}\n{}", model.section(), telegram.section(&format!("limits = \"off\"\n{more}")));
+    let gateway = Gateway::start(&config).await;
     telegram.polled().await;
     Chat { telegram, _model: model, _gateway: gateway }
 }
@@ -35,7 +40,9 @@ impl Chat {
     /// What people see of the answer, when nothing more of it can come: the next message has been answered.
     async fn told(&self) -> Vec<Sent> {
         self.telegram.private(ADA, "tell me");
-        self.telegram.until("the answer", |telegram| (!telegram.calls_of("sendMessage").is_empty()).then_some(())).await;
+        self.telegram
+            .until("the answer", |telegram| (!telegram.calls_of("sendMessage").is_empty()).then_some(()))
+            .await;
         self.telegram.private(ADA, "thanks");
         self.telegram.said(ADA, "you said: thanks").await;
         let mut sent = self.telegram.sent_to(ADA);
@@ -69,12 +76,15 @@ async fn an_answer_of_4097_units_arrives_whole() {
     let seen = sent.iter().map(|sent| sent.text.as_str()).collect::<Vec<_>>().join("\n");
     let trimmed = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
     assert_eq!(trimmed(&seen), trimmed(&read(&fill)));
-    assert!(sent[0].raw.contains("<blockquote>a <b>bold <i>and leaning</i> </b><code>x &lt; y</code> quote</blockquote>"));
+    assert!(
+        sent[0].raw.contains("<blockquote>a <b>bold <i>and leaning</i> </b><code>x &lt; y</code> quote</blockquote>")
+    );
 }
 
 #[tokio::test]
 async fn a_parse_error_falls_back_to_plain_text_of_the_same_chunk() {
-    let paragraphs: Vec<String> = (0..12).map(|n| format!("**part {n}** {}", "some words ".repeat(80).trim())).collect();
+    let paragraphs: Vec<String> =
+        (0..12).map(|n| format!("**part {n}** {}", "some words ".repeat(80).trim())).collect();
     let chat = telling(&paragraphs.join("\n\n")).await;
     // The first passes; the second does not.
     chat.telegram.then("sendMessage", [Fault::Slow(Duration::ZERO), CANNOT_PARSE]);
@@ -107,4 +117,22 @@ async fn a_refused_answer_stops_nothing_behind_it() {
     assert!(sent.is_empty(), "{sent:?}");
     let calls = chat.telegram.calls_of("sendMessage");
     assert_eq!(calls.iter().map(|call| call.status).collect::<Vec<_>>(), [403, 200]);
+}
+
+#[tokio::test]
+async fn an_answer_follows_a_group_that_moved() {
+    let (old, new) = (-777, -1_000_000_000_777);
+    let chat = telling_with(&"the answer ".repeat(500), &format!("groups.\"{old}\" = {{}}")).await;
+    // The new group is there, and nobody has said anything to the bot in it.
+    chat.telegram.group(&group(new), ADA, "we are here now");
+    chat.telegram.then("sendMessage", [Fault::Moved(new)]);
+    let asked = chat.telegram.group(&group(old), ADA, &format!("@{BOT_NAME} tell me"));
+    let sent = chat.telegram.until("both parts", |telegram| Some(telegram.sent()).filter(|sent| sent.len() == 2)).await;
+    assert!(sent.iter().all(|sent| sent.chat == new && sent.reply_to.is_none()), "{sent:?}");
+    let calls = chat.telegram.calls_of("sendMessage");
+    assert_eq!(
+        calls.iter().map(|call| call.body["chat_id"].as_i64()).collect::<Vec<_>>(),
+        [Some(old), Some(new), Some(new)]
+    );
+    assert_eq!(calls[0].body["reply_parameters"]["message_id"], asked);
 }
