@@ -380,9 +380,9 @@ impl Reading<'_> {
         if let Some(glued) = GLUED_FENCE.find(line) {
             return self.fence(text, at + glued.start(), end, depth);
         }
-        // Only the sign of a fence, so far.
+        // Only the sign of a fence or of bold type, so far.
         let last = self.growing && end == text.len();
-        if last && !line.is_empty() && line.bytes().all(|b| b == b'`') {
+        if last && !line.is_empty() && line.bytes().all(|b| matches!(b, b'`' | b'*')) {
             return (at, Verdict::Open, end);
         }
         if let Some(found) = first_outside_code(line, &MARKUP) {
@@ -405,6 +405,11 @@ impl Reading<'_> {
             return (at, verdict, end);
         }
         let told = self.told(text, at, end, depth);
+        // So may a fence.
+        let quoted = line.trim_end_matches('`').len();
+        if last && quoted < line.len() && matches!(told, Verdict::No) {
+            return (at + quoted, Verdict::Open, end);
+        }
         // A marker may be about to come in the middle of the line.
         if matches!(told, Verdict::No)
             && last
@@ -627,11 +632,13 @@ impl Reading<'_> {
                     );
                 }
                 // Still inside the value.
+                let python = ["{'", "[{'"].iter().any(|begin| body.starts_with(begin)) && !body.contains('}');
                 let inside = self.growing
-                    && serde_json::Deserializer::from_str(body)
-                        .into_iter::<Value>()
-                        .next()
-                        .is_none_or(|value| value.is_err_and(|error| error.is_eof()));
+                    && (python
+                        || serde_json::Deserializer::from_str(body)
+                            .into_iter::<Value>()
+                            .next()
+                            .is_none_or(|value| value.is_err_and(|error| error.is_eof())));
                 let word = line.trim_start_matches('[').trim_start();
                 let bracketed = last && body.starts_with('[') && (word.is_empty() || self.begins_word(word));
                 if inside || bracketed { Verdict::Open } else { Verdict::No }
