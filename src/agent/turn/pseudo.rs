@@ -814,7 +814,7 @@ impl Reading<'_> {
     }
 
     /// A JSON value that calls a tool, and what stands behind it. Broken and unclosed ones by their keys.
-    fn json_call<'t>(self, body: &'t str) -> Option<(String, &'t str)> {
+    fn json_call(self, body: &str) -> Option<(String, &str)> {
         if !body.starts_with(['{', '[']) {
             return None;
         }
@@ -877,7 +877,7 @@ impl Reading<'_> {
     }
 
     /// `read_file("x")` at the beginning, and what stands behind its bracket; all of it when the bracket is not closed.
-    fn code_call<'t>(self, body: &'t str) -> Option<(String, &'t str)> {
+    fn code_call(self, body: &str) -> Option<(String, &str)> {
         let found = CODE.captures(body)?;
         let name = found[1].to_owned();
         if !self.known(&name) || EVERYDAY.contains(&name.as_str()) {
