@@ -428,7 +428,7 @@ fn document() -> impl Strategy<Value = (String, Vec<String>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn whatever_comes_in_fits_and_is_good_html(text in soup()) {
