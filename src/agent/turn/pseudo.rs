@@ -531,7 +531,8 @@ impl Reading<'_> {
         let plainly = (bare && tail.is_empty()) || (STRONG.is_match(body) && !self.asked && !in_sentence(text, begin));
         let verdict = self.markup_names(body, plainly);
         let verdict = match verdict {
-            Verdict::No if self.growing && (bare || plainly || !is_whole(body)) => Verdict::Open,
+            // What it becomes is seen at its end only.
+            Verdict::No if self.growing => Verdict::Open,
             other => other,
         };
         let Verdict::Call(..) = verdict else { return verdict };
