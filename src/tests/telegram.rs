@@ -147,6 +147,36 @@ async fn a_429_is_waited_out() {
 }
 
 #[tokio::test]
+async fn a_long_answer_with_markup_arrives_whole_and_in_order() {
+    let chat = chat("limits = \"off\"").await;
+    let line = |n: u32| format!("**number {n} of _many_** 👩‍👩‍👧 `x < {n}`\n");
+    let code = |n: u32| format!("let value_{n} = \"<b>&amp;</b>\";\n");
+    let mut long: String = (0..95).map(line).collect();
+    long.push_str("\n```rust\n");
+    long.extend((0..60).map(code));
+    long.push_str("```\n\nThe end.");
+    chat.model.follow(move |_| text(long.clone()));
+    chat.telegram.private(ADA, "tell me everything");
+    chat.telegram.said(ADA, "The end.").await;
+    let sent = chat.telegram.sent_to(ADA);
+    assert!(sent.len() > 1, "it does not fit one message");
+    assert!(sent.iter().all(|sent| sent.parse_mode.as_deref() == Some("HTML")));
+    let all: String = sent.iter().map(|sent| sent.text.as_str()).collect::<Vec<_>>().join("\n");
+    let mut rest = all.as_str();
+    for n in 0..95 {
+        let at = rest.find(&format!("number {n} of many")).unwrap_or_else(|| panic!("line {n} is missing or late"));
+        rest = &rest[at..];
+    }
+    for n in 0..60 {
+        let wanted = format!("let value_{n} = \"<b>&amp;</b>\";");
+        let at = rest.find(&wanted).unwrap_or_else(|| panic!("code line {n} is missing or late"));
+        rest = &rest[at..];
+    }
+    let refused: Vec<_> = chat.telegram.calls_of("sendMessage").into_iter().filter(|call| call.status != 200).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[tokio::test]
 async fn pages_nonsense_and_broken_connections_are_outlived() {
     let chat = chat("").await;
     chat.telegram.then("getUpdates", [Fault::Html(502), Fault::Reset, Fault::Body(r#"{"ok":false}"#)]);

@@ -79,7 +79,7 @@ impl Channel for Telegram {
 
     async fn run(&self, ctx: ChannelContext) -> Result<(), ChannelError> {
         self.moves.keep_in(ctx.kv.clone());
-        poll::run(&self.api, &self.id, &ctx).await
+        poll::run(&self.api, &self.moves, &self.id, &ctx).await
     }
 
     fn render(&self, reply: &Reply, level: Level) -> Vec<Part> {

@@ -20,6 +20,7 @@ use crate::{
     api::{Api, ApiError},
     inbound::{self, Me},
     menu,
+    moves::Moves,
     target::Target,
 };
 
@@ -59,20 +60,20 @@ pub async fn who_we_are(api: &Api) -> Result<Me, ApiError> {
 ///
 /// # Errors
 /// What the supervisor does next: stop on a refused token, else start again, after a while where Telegram wants one.
-pub async fn run(api: &Api, channel: &ChannelId, ctx: &ChannelContext) -> Result<(), ChannelError> {
+pub async fn run(api: &Api, moves: &Moves, channel: &ChannelId, ctx: &ChannelContext) -> Result<(), ChannelError> {
     tokio::select! {
         biased;
         () = ctx.shutdown.cancelled() => Ok(()),
-        ended = ask_on(api, channel, ctx) => ended,
+        ended = ask_on(api, moves, channel, ctx) => ended,
     }
 }
 
-async fn ask_on(api: &Api, channel: &ChannelId, ctx: &ChannelContext) -> Result<(), ChannelError> {
+async fn ask_on(api: &Api, moves: &Moves, channel: &ChannelId, ctx: &ChannelContext) -> Result<(), ChannelError> {
     let me = who_we_are(api).await.map_err(ended)?;
     // With a webhook set, Telegram answers no question. What waits for it is kept.
     let _: bool = api.call("deleteWebhook", &DeleteWebhook::new()).await.map_err(ended)?;
     info!(bot = %me.username, "asking Telegram for messages");
-    let poller = Poller { api, channel, ctx, key: format!("offset:{}", me.id), me: &me, told: Mutex::default() };
+    let poller = Poller { api, moves, channel, ctx, key: format!("offset:{}", me.id), me: &me, told: Mutex::default() };
     let menu = async {
         if let Err(error) = menu::publish(api).await {
             warn!(%error, "the command menu was not set");
@@ -87,6 +88,7 @@ async fn ask_on(api: &Api, channel: &ChannelId, ctx: &ChannelContext) -> Result<
 
 struct Poller<'a> {
     api: &'a Api,
+    moves: &'a Moves,
     channel: &'a ChannelId,
     ctx: &'a ChannelContext,
     /// Where the position stands: each bot has its own, whatever account it is configured as.
@@ -169,11 +171,12 @@ impl Poller<'_> {
         let behind = Position { offset, at: self.ctx.clock.now_ms() };
         let events: Vec<Inbound> =
             updates.iter().filter_map(|update| inbound::inbound(self.channel, self.me, update)).collect();
-        let moved: Vec<Moved> = updates
-            .iter()
-            .filter_map(inbound::moved)
-            .map(|(from, to)| Moved { from: from.to_string(), to: to.to_string() })
-            .collect();
+        let mut moved = Vec::new();
+        for (from, to) in updates.iter().filter_map(inbound::moved) {
+            info!(from, to, "a group became a supergroup");
+            self.moves.remember(from, to).await;
+            moved.push(Moved { from: from.to_string(), to: to.to_string() });
+        }
         let skipped = updates.len() - events.len();
         if skipped > 0 {
             debug!(skipped, "updates that say nothing to the bot");

@@ -41,7 +41,7 @@ pub enum Fault {
     Html(u16),
     /// `ok: false` with this code and description; nothing is done.
     Refuse(u16, &'static str),
-    /// 400: the group has this id now.
+    /// The group that is written to gets this id: 400.
     Moved(i64),
     /// This body with status 200; nothing is done.
     Body(&'static str),
@@ -391,11 +391,14 @@ async fn serve(State(inner): State<Arc<Inner>>, Path((bot, method)): Path<(Strin
             html: true,
         },
         Some(Fault::Refuse(code, description)) => Answered::no(*code, description),
-        Some(Fault::Moved(to)) => Answered::with(
-            400,
-            "Bad Request: group chat was upgraded to a supergroup chat",
-            &json!({ "migrate_to_chat_id": to }),
-        ),
+        Some(Fault::Moved(to)) => {
+            inner.change(|told| {
+                told.messages.remove(&body["chat_id"].as_i64().unwrap_or_default());
+                told.messages.entry(*to).or_insert(1);
+            });
+            let description = "Bad Request: group chat was upgraded to a supergroup chat";
+            Answered::with(400, description, &json!({ "migrate_to_chat_id": to }))
+        }
         Some(Fault::Body(body)) => Answered { status: 200, body: (*body).to_owned(), html: false },
         Some(Fault::Reset) => Answered::no(500, "never seen"),
         None | Some(Fault::DoneThenReset | Fault::Slow(_)) => perform(&inner, &method, &body, at).await,

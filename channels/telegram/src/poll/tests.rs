@@ -239,6 +239,20 @@ async fn updates_that_start_nothing_are_confirmed_too() {
 }
 
 #[tokio::test]
+async fn where_a_group_moved_is_remembered() {
+    let server = Server::start().await;
+    let gateway = FakeGateway::new();
+    let chat = json!({ "id": -500, "type": "group", "title": "Friends" });
+    server.says([json!({ "update_id": 10, "message": {
+        "message_id": 60, "date": 1_795_000_000, "chat": chat, "migrate_to_chat_id": -1_001_234_567_890_i64,
+        "from": { "id": 99, "is_bot": false, "first_name": "Ada" },
+    }})]);
+    run_until(&server, &gateway, "the confirmation", asked_from(11)).await;
+    let stored = gateway.kv.get("moved:-500").await.expect("a map in memory");
+    assert_eq!(stored.as_deref(), Some("-1001234567890"));
+}
+
+#[tokio::test]
 async fn a_refused_message_is_told_to_its_sender_once() {
     let server = Server::start().await;
     let gateway = FakeGateway::new();
