@@ -1024,6 +1024,7 @@ fn known_section_of(key: &str) -> Option<&'static str> {
         "owners" => "access",
         "apikey" | "baseurl" | "provider" => "models.main",
         "lang" | "language" => "ui",
+        "exec" => "tools",
         _ => return None,
     };
     Some(section)

@@ -62,14 +62,14 @@ pub struct Found {
 /// The passages that best answer `query`, at most `most` of them.
 pub fn search(notes: &[Note], query: &str, most: usize) -> Found {
     let terms = Terms::of(query);
-    if terms.0.is_empty() {
+    if terms.places.is_empty() {
         return Found::default();
     }
     let mut candidates = Vec::new();
     let (mut passages, mut words) = (0usize, 0usize);
-    let mut met = vec![0usize; terms.0.len()];
+    let mut met = vec![0usize; terms.places.len()];
     for (number, note) in notes.iter().enumerate() {
-        let mut title = vec![0.0; terms.0.len()];
+        let mut title = vec![0.0; terms.places.len()];
         terms.count(&note.path, &mut title);
         for range in cut(&note.text) {
             let mut counts = title.clone();
@@ -140,7 +140,7 @@ fn excerpt(text: &str, terms: &Terms) -> String {
     }
     let mut met = text.len();
     tokens(text, &mut |token, at| {
-        if at < met && terms.0.contains_key(token) {
+        if at < met && terms.places.contains_key(token) {
             met = at;
         }
     });
@@ -178,8 +178,22 @@ fn cut(text: &str) -> Vec<Range<usize>> {
     ranges
 }
 
-/// The words of a question, each with its place.
-struct Terms(HashMap<String, usize>);
+/// The words of a question.
+struct Terms {
+    /// Each with its place.
+    places: HashMap<String, usize>,
+    /// Those that also find longer words.
+    beginnings: Vec<(String, usize)>,
+    /// The sketches of all of them: tells at once that nearly every other word is none of them.
+    sketches: [bool; 256],
+}
+
+/// A word's first and last byte, mixed.
+fn sketch(token: &str) -> usize {
+    let bytes = token.as_bytes();
+    let (first, last) = (bytes.first().copied().unwrap_or(0), bytes.last().copied().unwrap_or(0));
+    usize::from(first.wrapping_mul(31) ^ last)
+}
 
 impl Terms {
     fn of(query: &str) -> Self {
@@ -200,7 +214,11 @@ impl Terms {
                 terms.entry(token).or_insert(next);
             }
         }
-        Self(terms)
+        let finds_longer = |term: &&String| term.is_ascii() && term.len() >= SHORTEST_BEGINNING;
+        let beginnings = terms.iter().filter(|(term, _)| finds_longer(term));
+        let mut sketches = [false; 256];
+        terms.keys().for_each(|term| sketches[sketch(term)] = true);
+        Self { beginnings: beginnings.map(|(term, place)| (term.clone(), *place)).collect(), places: terms, sketches }
     }
 
     /// Adds how often each word is in `text`, and says how many words the text has.
@@ -208,13 +226,15 @@ impl Terms {
         let mut length = 0;
         tokens(text, &mut |token, _| {
             length += 1;
-            if let Some(place) = self.0.get(token) {
+            if self.sketches[sketch(token)]
+                && let Some(place) = self.places.get(token)
+            {
                 counts[*place] += 1.0;
-            } else if token.is_ascii() && token.len() > SHORTEST_BEGINNING {
-                for end in SHORTEST_BEGINNING..token.len() {
-                    if let Some(place) = self.0.get(&token[..end]) {
-                        counts[*place] += BEGINS;
-                    }
+                return;
+            }
+            for (beginning, place) in &self.beginnings {
+                if token.starts_with(beginning) {
+                    counts[*place] += BEGINS;
                 }
             }
         });
@@ -237,48 +257,71 @@ fn in_pairs(c: char) -> bool {
 /// Gives the words of a text with the place of each: runs of letters and digits in lower case without accents, and for
 /// scripts without blanks each character and each pair of neighbours.
 fn tokens(text: &str, give: &mut impl FnMut(&str, usize)) {
-    let mut word = String::new();
-    let mut began = 0;
-    let mut before: Option<char> = None;
-    let mut pair = String::new();
-    for (at, original) in text.char_indices() {
-        let plain = original.is_ascii();
-        let mut folded = std::iter::once(original).nfkd();
-        let mut single = [original];
-        let parts: &mut dyn Iterator<Item = char> =
-            if plain { &mut single.iter_mut().map(|c| *c) } else { &mut folded };
-        for c in parts {
-            if in_pairs(c) {
-                if !word.is_empty() {
-                    give(&word, began);
-                    word.clear();
-                }
-                if let Some(before) = before {
-                    pair.clear();
-                    pair.extend([before, c]);
-                    give(&pair, at);
-                }
-                pair.clear();
-                pair.push(c);
-                give(&pair, at);
-                before = Some(c);
-            } else if c.is_alphanumeric() {
-                before = None;
-                if word.is_empty() {
-                    began = at;
-                }
-                word.extend(c.to_lowercase());
-            } else if !is_combining_mark(c) {
-                before = None;
-                if !word.is_empty() {
-                    give(&word, began);
-                    word.clear();
-                }
+    let mut run = Run { word: String::new(), began: 0, before: None, pair: String::new() };
+    for (at, c) in text.char_indices() {
+        // Most characters are one of these two, and neither has another form.
+        if c.is_ascii() || matches!(c, '\u{4e00}'..='\u{9fff}') {
+            run.take(c, at, give);
+        } else {
+            for c in std::iter::once(c).nfkd() {
+                run.take(c, at, give);
             }
         }
     }
-    if !word.is_empty() {
-        give(&word, began);
+    run.end_word(give);
+}
+
+/// Where the reader of a text is.
+struct Run {
+    word: String,
+    /// Where the word began.
+    began: usize,
+    /// The neighbour of the next character, in a script without blanks.
+    before: Option<char>,
+    pair: String,
+}
+
+impl Run {
+    fn take(&mut self, c: char, at: usize, give: &mut impl FnMut(&str, usize)) {
+        if c.is_ascii_alphanumeric() {
+            self.letter(c.to_ascii_lowercase(), at);
+        } else if c.is_ascii() {
+            self.end_word(give);
+        } else if in_pairs(c) {
+            let before = self.before;
+            self.end_word(give);
+            self.pair.clear();
+            self.pair.extend(before);
+            let single = self.pair.len();
+            self.pair.push(c);
+            if before.is_some() {
+                give(&self.pair, at);
+            }
+            give(&self.pair[single..], at);
+            self.before = Some(c);
+        } else if c.is_alphanumeric() {
+            for c in c.to_lowercase() {
+                self.letter(c, at);
+            }
+        } else if !is_combining_mark(c) {
+            self.end_word(give);
+        }
+    }
+
+    fn letter(&mut self, c: char, at: usize) {
+        self.before = None;
+        if self.word.is_empty() {
+            self.began = at;
+        }
+        self.word.push(c);
+    }
+
+    fn end_word(&mut self, give: &mut impl FnMut(&str, usize)) {
+        self.before = None;
+        if !self.word.is_empty() {
+            give(&self.word, self.began);
+            self.word.clear();
+        }
     }
 }
 

@@ -383,17 +383,21 @@ impl Pipes {
 
 impl Run {
     fn told(self, redactor: &Redactor, chars: usize, seconds: u64) -> Result<ToolOutput, ToolError> {
-        let took = format!("{:.1} s", self.took.as_secs_f64());
+        // Without fractions: the same command with the same result reads the same, so that a loop is seen as one.
+        let took = match self.took.as_secs() {
+            0 => String::new(),
+            seconds => format!(" after {seconds} s"),
+        };
         let mut notes = Vec::new();
         let good = match &self.end {
             End::Exited(status) => {
                 match (status.code(), os::ended_by(*status)) {
-                    (Some(code), _) => notes.push(format!("exit code {code} after {took}")),
+                    (Some(code), _) => notes.push(format!("exit code {code}{took}")),
                     (None, Some(signal)) => notes.push(format!(
-                        "ended by signal {signal}{} after {took}",
+                        "ended by signal {signal}{}{took}",
                         signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default()
                     )),
-                    (None, None) => notes.push(format!("ended after {took}")),
+                    (None, None) => notes.push(format!("ended{took}")),
                 }
                 status.code().is_some()
             }
