@@ -190,7 +190,8 @@ pub type OutputPipe = Pin<Box<dyn AsyncRead + Send>>;
 
 #[derive(Clone)]
 struct Group {
-    leader: Option<i32>,
+    #[cfg(unix)]
+    leader: Option<rustix::process::Pid>,
     mark: String,
 }
 
@@ -221,8 +222,12 @@ impl Started {
             pipes.extend(child.stderr.take().map(|pipe| Box::pin(pipe) as OutputPipe));
             (child, pipes)
         };
-        let leader = child.id().and_then(|id| i32::try_from(id).ok());
-        Ok((Self { child, group: Group { leader, mark }, ended: false }, pipes))
+        let group = Group {
+            #[cfg(unix)]
+            leader: child.id().and_then(pid),
+            mark,
+        };
+        Ok((Self { child, group, ended: false }, pipes))
     }
 
     /// Waits for the end of the command itself. May be called again.
@@ -260,9 +265,8 @@ impl Drop for Started {
 impl Group {
     #[cfg(unix)]
     fn signal(&self, signal: rustix::process::Signal) -> bool {
-        let leader = self.leader.and_then(rustix::process::Pid::from_raw);
         // A group without members cannot be signalled; nothing is left to do then.
-        leader.is_some_and(|leader| rustix::process::kill_process_group(leader, signal).is_ok())
+        self.leader.is_some_and(|leader| rustix::process::kill_process_group(leader, signal).is_ok())
     }
 
     /// Ends all of it, and says whether there was anything left to end.
@@ -280,6 +284,11 @@ impl Group {
     }
 }
 
+#[cfg(unix)]
+fn pid(id: u32) -> Option<rustix::process::Pid> {
+    rustix::process::Pid::from_raw(i32::try_from(id).ok()?)
+}
+
 /// Ends every process whose mark begins with `mark`, and counts them. Only Linux shows the marks of processes;
 /// elsewhere it finds none.
 pub fn end_marked(mark: &str) -> usize {
@@ -292,8 +301,8 @@ pub fn end_marked(mark: &str) -> usize {
         for _ in 0..16 {
             let before = ended.len();
             for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-                let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-                if pid == own || ended.contains(&pid) {
+                let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+                if id == own || ended.contains(&id) {
                     continue;
                 }
                 // What has ended, or belongs to somebody else, shows nothing.
@@ -301,11 +310,10 @@ pub fn end_marked(mark: &str) -> usize {
                 if !environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(&wanted)) {
                     continue;
                 }
-                let pid_of = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-                if let Some(found) = pid_of
+                if let Some(found) = pid(id)
                     && rustix::process::kill_process(found, rustix::process::Signal::KILL).is_ok()
                 {
-                    ended.insert(pid);
+                    ended.insert(id);
                 }
             }
             if ended.len() == before {

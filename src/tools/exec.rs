@@ -436,5 +436,5 @@ fn signal_name(signal: i32) -> Option<&'static str> {
     })
 }
 
-#[cfg(all(test, unix))]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;
