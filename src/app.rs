@@ -22,12 +22,18 @@ use crate::{
     agent::{Agent, Agents, SilentReplies, briefing::Briefing},
     channels::{self, BuildChannel, Channels, Entry},
     clock::SystemClock,
-    config::{Loaded, doors::doors},
+    config::{
+        Loaded,
+        doors::{self, Door, doors},
+    },
     data_dir::{DataDir, DataDirError},
     delivery::{Delivery, Pace},
     http::{self, Http},
     inbox::{Running, WakeUp},
-    intake::{Intake, SenderRates},
+    intake::{
+        Intake, SenderRates,
+        pairing::{Access, Reach},
+    },
     journal::Journal,
     lang::{self, Lang},
     lifecycle::{self, Ended, Lifecycle},
@@ -38,7 +44,7 @@ use crate::{
     settlements::{Kv, Settlements},
     skills::{self, ProcessEnv, Shelf, Skills, State},
     store::{
-        Apology, BootId, ChannelStore, InboxStore, OutboxStore, SessionStore, Store, TurnStore, Upkeep,
+        AccessStore, Apology, BootId, ChannelStore, InboxStore, OutboxStore, SessionStore, Store, TurnStore, Upkeep,
         sqlite::{OpenError, SqliteStore},
     },
     supervisor::{self, Health},
@@ -327,12 +333,17 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let journal = Journal::new();
     let (work, lanes, running) = (WakeUp::default(), LaneWakeUp::default(), Running::default());
     let agents = build_agents(loaded, &shelf, &store, &journal, &clock)?;
+    let reach = Reach { running: running.clone(), journal: journal.clone(), lanes: lanes.clone(), work: work.clone() };
+    let access = open_access(&store, &channels, &clock, reach).await.map_err(StartError::Recover)?;
+    let doors = doors(config, Lang::current());
+    log_doors(&doors::with_access(&doors, &access.pairings().await.map_err(StartError::Recover)?, Lang::current()));
     let mut life = Lifecycle::new();
     let ready_flag = Ready::default();
     let intake = Arc::new(Intake {
         inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
         sessions: Arc::clone(&store) as Arc<dyn SessionStore>,
         channels: channels.clone(),
+        access: Arc::clone(&access),
         queue: config.agent.queue.clone(),
         limits: config.limits.clone(),
         ready: ready_flag.clone(),
@@ -409,7 +420,8 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         journal,
         health: health.clone(),
         agents: agents.clone(),
-        doors: doors(config, Lang::current()),
+        access,
+        doors,
         clock: Arc::clone(&clock),
         ready: ready_flag.clone(),
         stopping: life.stopping.clone(),
@@ -473,6 +485,27 @@ async fn listen(addr: &SocketAddr) -> Result<TcpListener, StartError> {
 fn listen_error(addr: &str) -> StartError {
     let source = io::Error::new(io::ErrorKind::InvalidInput, "not an address this gateway may listen on");
     StartError::Listen { addr: addr.to_owned(), source }
+}
+
+/// Who may write because of a decision, read from the store.
+///
+/// # Errors
+/// As the store gives them.
+pub async fn open_access(
+    store: &Arc<dyn Store>,
+    channels: &Channels,
+    clock: &Arc<dyn Clock>,
+    reach: Reach,
+) -> Result<Arc<Access>, crate::store::StoreError> {
+    let rows = Arc::clone(store) as Arc<dyn AccessStore>;
+    Ok(Arc::new(Access::open(rows, channels.clone(), Arc::clone(clock), reach).await?))
+}
+
+/// What the owner has to decide stands in the log from the start: that nobody is one, and who waits.
+fn log_doors(doors: &[Door]) {
+    for door in doors.iter().filter(|door| door.name == "owner" || door.name.starts_with("pairing:")) {
+        info!(line = %door.line, "{}", door.text);
+    }
 }
 
 /// Each loaded skill has its line, and each that did not load its reason.

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use self::exit::Exit;
 use crate::{config::Env, lang::Lang};
 
+mod access;
 mod channels;
 mod chat;
 mod client;
@@ -15,6 +16,7 @@ mod dlq;
 mod doctor;
 pub mod exit;
 mod logs;
+mod pairing;
 mod prompt;
 mod reach;
 mod send;
@@ -54,6 +56,10 @@ enum Verb {
     Config(config::Config),
     /// Lists the channels. 列出渠道。
     Channels(channels::Channels),
+    /// Lets people in who asked. 批准或拒绝配对请求。
+    Pairing(pairing::Pairing),
+    /// Shuts people out. 拉黑或恢复。
+    Access(access::Access),
     /// Lists, shows, searches, resets, exports conversations. 查看、搜索、重置、导出会话。
     Sessions(sessions::Sessions),
     /// Shows what happened in one turn. 显示一次处理的全过程。
@@ -92,6 +98,8 @@ pub fn main() -> ExitCode {
         Verb::Doctor(doctor) => doctor.run(config, &env),
         Verb::Config(verb) => verb.run(config, &env),
         Verb::Channels(channels) => channels.run(config, &env),
+        Verb::Pairing(pairing) => pairing.run(config, &env),
+        Verb::Access(access) => access.run(config, &env),
         Verb::Sessions(sessions) => sessions.run(config, &env),
         Verb::Trace(trace) => trace.run(config, &env),
         Verb::Dlq(dlq) => dlq.run(config, &env),

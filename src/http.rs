@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{auth::Auth, config::ServerConfig, error::Refusal};
 use crate::{
-    agent::Agents, channels::Channels, config::doors::Door, inbox::WakeUp, journal::Journal, store::Store,
+    agent::Agents, channels::Channels, config::doors::Door, inbox::WakeUp, intake, journal::Journal, store::Store,
     supervisor::Health, upkeep::Ready,
 };
 
@@ -59,6 +59,8 @@ pub struct Http {
     pub health: Health,
     /// For `/api/prompt`.
     pub agents: Agents,
+    /// For `/api/pairings` and `/api/access`.
+    pub access: Arc<intake::pairing::Access>,
     /// For `/api/doors`: what the configuration leaves closed, and what stands wide open.
     pub doors: Vec<Door>,
     /// The time.
@@ -174,6 +176,7 @@ fn routes() -> Vec<Route> {
     use Access::{Channel, Local, Public, Token};
     let get = |path, access, handler| Route { method: Some(Method::GET), path, access, handler };
     let post = |path, access, handler| Route { method: Some(Method::POST), path, access, handler };
+    let delete = |path, access, handler| Route { method: Some(Method::DELETE), path, access, handler };
     let any = |path, access, handler| Route { method: None, path, access, handler };
     vec![
         get("/healthz", Public, routing::get(healthz)),
@@ -198,6 +201,13 @@ fn routes() -> Vec<Route> {
         post("/api/dlq/{id}/retry", Token, routing::post(api::retry)),
         post("/api/dlq/{id}/drop", Token, routing::post(api::let_go)),
         get("/api/prompt", Token, routing::get(api::prompt)),
+        get("/api/pairings", Token, routing::get(api::pairings)),
+        post("/api/pairings/{code}/approve", Token, routing::post(api::approve)),
+        post("/api/pairings/{code}/reject", Token, routing::post(api::reject)),
+        delete("/api/pairings", Token, routing::delete(api::revoke)),
+        get("/api/access", Token, routing::get(api::blocked)),
+        post("/api/access", Token, routing::post(api::block)),
+        delete("/api/access", Token, routing::delete(api::unblock)),
         get("/api/doors", Token, routing::get(api::doors)),
         get("/api/channels", Token, routing::get(api::channels)),
     ]

@@ -75,21 +75,35 @@ pub enum Query {
 /// A question as a request to a running gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// `POST` instead of `GET`.
-    pub post: bool,
+    /// How.
+    pub method: Method,
     /// The path's segments, not yet encoded.
     pub path: Vec<String>,
     /// The query's pairs, not yet encoded.
     pub query: Vec<(&'static str, String)>,
+    /// The body of what changes something.
+    pub body: Value,
+}
+
+/// The methods of our own routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Does.
+    Post,
+    /// Takes away.
+    Delete,
 }
 
 impl Query {
     /// How to ask a running gateway.
     pub fn request(&self) -> Request {
         let of = |path: &[&str], query: Vec<(&'static str, String)>| Request {
-            post: false,
+            method: Method::Get,
             path: path.iter().map(|part| (*part).to_owned()).collect(),
             query,
+            body: json!({}),
         };
         let number = |n: &u32| ("limit", n.to_string());
         match self {
@@ -102,7 +116,9 @@ impl Query {
             Self::Messages { key, after, limit } => {
                 of(&["api", "sessions", key.as_str(), "messages"], vec![("after", after.to_string()), number(limit)])
             }
-            Self::Reset(key) => Request { post: true, ..of(&["api", "sessions", key.as_str(), "reset"], vec![]) },
+            Self::Reset(key) => {
+                Request { method: Method::Post, ..of(&["api", "sessions", key.as_str(), "reset"], vec![]) }
+            }
             Self::Search { text, limit } => of(&["api", "search"], vec![("q", text.clone()), number(limit)]),
             Self::Turn(id) => of(&["api", "turns", id.as_str()], vec![]),
             Self::Turns { task, session, limit } => {
@@ -117,7 +133,7 @@ impl Query {
                 of(&["api", "dlq"], query)
             }
             Self::Resolve { id, how } => {
-                Request { post: true, ..of(&["api", "dlq", id.as_str(), resolution(*how)], vec![]) }
+                Request { method: Method::Post, ..of(&["api", "dlq", id.as_str(), resolution(*how)], vec![]) }
             }
         }
     }
@@ -193,7 +209,7 @@ mod tests {
             "api/sessions/agent:main:webhook:b:direct:a%3Ab/messages"
         );
         let resolve = Query::Resolve { id: "in_1".into(), how: DeadResolution::Drop };
-        assert_eq!((resolve.request().post, path(resolve)), (true, "api/dlq/in_1/drop".to_owned()));
+        assert_eq!((resolve.request().method, path(resolve)), (Method::Post, "api/dlq/in_1/drop".to_owned()));
         let sessions = Query::Sessions { after: Some((5, key)), limit: 2 }.request();
         let after = "5,agent:main:webhook:b:direct:a%3Ab".to_owned();
         assert_eq!(sessions.query, [("limit", "2".to_owned()), ("after", after)]);

@@ -10,12 +10,16 @@ use std::{
 use async_trait::async_trait;
 use channel_api::{
     Accepted, Batch, ChannelId, Clock, ConversationKind, IgnoredReason, Inbound, InboxId, Intake as IntakeSeam,
-    IntakeError, Level, Moved, QueueMode, Reply, ReplyKind, Settled, SettledPart,
+    IntakeError, Level, Moved, QueueMode, Reply, ReplyKind, Settled, SettledPart, Trust,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use self::{access::Admission, command::Command};
+use self::{
+    access::Admission,
+    command::{Command, Pair},
+    pairing::{Access, AccessError, SenderRights, shown_id},
+};
 use crate::{
     channels::{Channels, Entry},
     config::LimitsConfig,
@@ -26,8 +30,8 @@ use crate::{
     policy::Role,
     session::SessionKey,
     store::{
-        Action, BootId, InboxStore, MovedGroup, NewBatch, NewEntry, NewHeard, NewPart, OverCap, SessionChange,
-        SessionStore, StoreError, Stored,
+        Action, Asked, BootId, InboxStore, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, NewPart, OverCap,
+        SessionChange, SessionStore, StoreError, Stored, Who,
     },
     upkeep::Ready,
 };
@@ -35,6 +39,7 @@ use crate::{
 pub mod access;
 pub mod command;
 pub mod heard;
+pub mod pairing;
 pub mod wake;
 
 /// The way in.
@@ -45,6 +50,8 @@ pub struct Intake {
     pub sessions: Arc<dyn SessionStore>,
     /// Whose gates and renderers are used.
     pub channels: Channels,
+    /// Who was let in and who is shut out.
+    pub access: Arc<Access>,
     /// Queue settings.
     pub queue: QueueConfig,
     /// Limits.
@@ -74,7 +81,16 @@ enum Routed {
     Store(Box<NewEntry>),
     /// Kept as context of its group.
     Hear(Box<NewHeard>),
+    /// A stranger asks to be let in.
+    Ask(Box<NewPairing>),
     Answer(Accepted),
+}
+
+/// What one event waits for.
+enum Slot {
+    Answer(Accepted),
+    Entry,
+    Pairing,
 }
 
 #[async_trait]
@@ -92,43 +108,73 @@ impl IntakeSeam for Intake {
             // A wake word is a mention: what comes after asks for `mentions_us` alone.
             event.mentions_us |= self.channels.get(&event.channel).is_some_and(|entry| entry.gate.wakes(event));
         }
-        // What adds nothing to the queue is let in: `/stop` is what empties it.
+        // What adds nothing to the queue is let in: `/stop` is what empties it, and strangers have no place in it.
         if full && !events.iter().all(|event| self.adds_nothing(event)) {
             warn!(queued = load.queued, bytes = load.bytes, "the gateway is full, nothing more is accepted for now");
             return Err(IntakeError::Busy(Duration::from_secs(5)));
         }
-        let mut answers = Vec::with_capacity(events.len());
-        let (mut entries, mut heard) = (Vec::new(), Vec::new());
+        let losses = self.access.losses();
+        let mut slots = Vec::with_capacity(events.len());
+        let (mut entries, mut heard, mut pairings) = (Vec::new(), Vec::new(), Vec::new());
         for event in events {
-            match self.route(event).await? {
+            slots.push(match self.route(event).await? {
                 Routed::Store(entry) => {
-                    answers.push(None);
                     entries.push(*entry);
+                    Slot::Entry
                 }
                 Routed::Hear(context) => {
-                    answers.push(Some(Accepted::Ignored(IgnoredReason::NotAddressed)));
                     heard.push(*context);
+                    Slot::Answer(Accepted::Ignored(IgnoredReason::NotAddressed))
                 }
-                Routed::Answer(answer) => answers.push(Some(answer)),
-            }
+                Routed::Ask(pairing) => {
+                    pairings.push(*pairing);
+                    Slot::Pairing
+                }
+                Routed::Answer(answer) => Slot::Answer(answer),
+            });
         }
         let cursor = match (batch.cursor, channel) {
             (Some(cursor), Some(channel)) => Some((channel, cursor)),
             (Some(_), None) => return Err(IntakeError::Unavailable("a poll position without its channel".to_owned())),
             (None, _) => None,
         };
-        if entries.is_empty() && cursor.is_none() && heard.is_empty() && moved.is_empty() {
-            return Ok(answers.into_iter().flatten().collect());
+        let mut kept = entries.iter().map(|entry| Kept::of(entry, &self.channels)).collect::<Vec<_>>().into_iter();
+        if entries.is_empty() && pairings.is_empty() && cursor.is_none() && heard.is_empty() && moved.is_empty() {
+            let answer = |slot| if let Slot::Answer(answer) = slot { Some(answer) } else { None };
+            return Ok(slots.into_iter().filter_map(answer).collect());
         }
-        let kept: Vec<Kept> = entries.iter().map(Kept::of).collect();
+        let count = entries.len();
         channel_api::crash_point!("intake.routed");
-        let stored = self.inbox.accept(NewBatch { entries, cursor, heard, moved }).await.map_err(|error| {
+        let batch = NewBatch { entries, pairings, cursor, heard, moved };
+        let mut of_entries = self.inbox.accept(batch).await.map_err(|error| {
             self.ready.store(false);
             unavailable(error)
         })?;
         channel_api::crash_point!("intake.committed");
-        let mut stored = stored.into_iter().zip(kept).map(|(stored, kept)| self.answer(stored, kept));
-        Ok(answers.into_iter().filter_map(|answer| answer.or_else(|| stored.next())).collect())
+        let mut of_pairings = of_entries.split_off(count.min(of_entries.len())).into_iter();
+        let mut of_entries = of_entries.into_iter();
+        let mut answers = Vec::with_capacity(slots.len());
+        for slot in slots {
+            answers.extend(match slot {
+                Slot::Answer(answer) => Some(answer),
+                Slot::Pairing => of_pairings.next().map(|stored| self.asked(stored)),
+                Slot::Entry => match of_entries.next().zip(kept.next()) {
+                    Some((stored, mut kept)) => {
+                        let sender = kept.sender.take();
+                        let answer = self.answer(stored, kept);
+                        // Whoever lost their rights between the gate and the commit: nobody else looks at this row.
+                        if self.access.losses() != losses
+                            && let Some(sender) = sender
+                        {
+                            self.look_again(&sender).await;
+                        }
+                        Some(answer)
+                    }
+                    None => None,
+                },
+            });
+        }
+        Ok(answers)
     }
 }
 
@@ -154,10 +200,10 @@ impl Intake {
 
     /// Whether it leaves the queue as long as it is: a command that is answered at once, or nothing for the bot.
     fn adds_nothing(&self, event: &Inbound) -> bool {
-        let for_the_bot = self.channels.get(&event.channel).is_some_and(|entry| {
-            !matches!(entry.gate.admit(event, false, false), Admission::Context | Admission::Ignore(_))
-        });
-        !for_the_bot || Command::of(event).is_some_and(|(command, _)| command != Command::New)
+        let Some(entry) = self.channels.get(&event.channel) else { return true };
+        let rights = self.access.rights(&event.channel, &event.sender.id);
+        let admitted = matches!(entry.gate.admit(event, rights.paired, rights.blocked), Admission::Admit(_));
+        !admitted || Command::of(event).is_some_and(|(command, _)| command != Command::New)
     }
 
     /// Gate, session, mode, command: everything before the commit.
@@ -165,19 +211,22 @@ impl Intake {
         let Some(entry) = self.channels.get(&event.channel) else {
             return Ok(Routed::Answer(Accepted::Ignored(IgnoredReason::Disabled)));
         };
-        let role = match entry.gate.admit(&event, false, false) {
+        let now = self.clock.now_ms();
+        let rights = self.access.rights(&event.channel, &event.sender.id);
+        let role = match entry.gate.admit(&event, rights.paired, rights.blocked) {
             Admission::Admit(role) => role,
-            Admission::Pair => return Ok(ignored(&event, IgnoredReason::SenderNotAllowed)),
+            Admission::Pair => {
+                return Ok(Routed::Ask(Box::new(self.access.request(entry, &event, now).map_err(unavailable)?)));
+            }
             Admission::Context => {
                 debug!(channel = %event.channel, sender = %event.sender.id, "not for the bot, kept as context");
                 let keep = entry.gate.history(&event.conversation.id);
                 let session = entry.session(&event.conversation);
-                let context = heard::heard(&event, session, keep, self.clock.now_ms());
+                let context = heard::heard(&event, session, keep, now);
                 return Ok(Routed::Hear(Box::new(context)));
             }
             Admission::Ignore(why) => return Ok(ignored(&event, why)),
         };
-        let now = self.clock.now_ms();
         if let (Some(limit), true) = (self.limits.per_sender_per_min, role < Role::Owner)
             && let Some(wait) = self.senders.take(&event, limit, self.clock.monotonic())
         {
@@ -203,7 +252,12 @@ impl Intake {
                 Action::Turn
             }
             Some((command, named)) => {
-                let (text, change) = self.obey(&command, entry, &event, role, &session, lang(named)).await?;
+                let asked = Asking { entry, event: &event, role, rights, lang: lang(named) };
+                let (text, change) = if command.is_about_access() {
+                    (self.decide(&command, &asked).await?, SessionChange::None)
+                } else {
+                    self.obey(&command, &asked, &session).await?
+                };
                 let reply = Reply { kind: ReplyKind::Notice, ..Reply::message(text) };
                 Action::Command { parts: notice(entry, &reply, &event, &id, now), change }
             }
@@ -239,17 +293,18 @@ impl Intake {
     async fn obey(
         &self,
         command: &Command,
-        entry: &Entry,
-        event: &Inbound,
-        role: Role,
+        asked: &Asking<'_>,
         session: &SessionKey,
-        lang: Lang,
     ) -> Result<(String, SessionChange), IntakeError> {
+        let Asking { entry, event, role, lang, .. } = *asked;
         let row = || async { self.sessions.session(session).await.map_err(unavailable) };
         Ok(match command {
+            Command::Help if role == Role::Owner => {
+                (format!("{}\n{}", lang::help(lang), lang::help_owner(lang)), SessionChange::None)
+            }
             Command::Help | Command::New => (lang::help(lang), SessionChange::None),
             Command::WhoAmI => {
-                let text = lang::whoami(lang, &event.channel, &event.sender.id, role.as_str());
+                let text = lang::whoami(lang, &event.channel, &event.sender.id, role.as_str(), asked.why());
                 (text, SessionChange::None)
             }
             Command::Status => {
@@ -275,7 +330,166 @@ impl Intake {
                 (lang::queue_mode_set(lang, named.as_str()), SessionChange::Mode(*mode))
             }
             Command::BadQueueMode(name) => (lang::queue_mode_unknown(lang, name), SessionChange::None),
+            // Decided before, by `decide`.
+            Command::Pair(_) | Command::Block(_) | Command::Unblock(_) => (lang::owner_only(lang), SessionChange::None),
         })
+    }
+
+    /// Does what an owner says about who may write; the answer. Done before the commit of the command's row: everything
+    /// here is the same when it is done twice, and a message that is stored already does nothing.
+    async fn decide(&self, command: &Command, asked: &Asking<'_>) -> Result<String, IntakeError> {
+        let Asking { entry, event, role, rights, lang } = *asked;
+        if role != Role::Owner || event.trust == Trust::Relayed {
+            let by_pairing = rights.paired == Some(Role::Owner) && event.conversation.kind == ConversationKind::Group;
+            return Ok(if by_pairing { lang::owner_only_paired(lang) } else { lang::owner_only(lang) });
+        }
+        if self.inbox.find(&event.channel, &event.platform_id).await.map_err(unavailable)?.is_some() {
+            return Ok(String::new());
+        }
+        let said = match command {
+            Command::Pair(_) if event.conversation.kind == ConversationKind::Group => {
+                Ok(lang::pairing_not_in_groups(lang))
+            }
+            Command::Pair(what) => self.pair(what, lang).await,
+            Command::Block(named) => self.block(named.as_deref(), entry, event, lang).await,
+            Command::Unblock(named) => self.unblock(named.as_deref(), entry, event, lang).await,
+            _ => Ok(lang::help(lang)),
+        };
+        said.or_else(|error| match error {
+            AccessError::Locked(wait) => Ok(lang::pairing_locked(lang, wait.as_secs().div_ceil(60))),
+            AccessError::NoSuchSender => Ok(lang::cli_nothing(lang)),
+            AccessError::NoSuchCode => Ok(lang::pairing_ask_anew(lang)),
+            AccessError::BadWho(_) => Ok(lang::block_usage(lang)),
+            AccessError::Store(error) => Err(unavailable(error)),
+        })
+    }
+
+    async fn pair(&self, what: &Pair, lang: Lang) -> Result<String, AccessError> {
+        let name = |sender: &str, name: Option<&str>| match name {
+            Some(name) => format!("{} ({})", shown_id(name), shown_id(sender)),
+            None => shown_id(sender),
+        };
+        let waiting = async || -> Result<String, AccessError> {
+            let now = self.clock.now_ms();
+            let rows = self.access.pairings().await?.pairings;
+            let lines: Vec<String> = rows
+                .iter()
+                .map(|row| {
+                    let left = (row.expires_at - now).max(0) / 60_000 + 1;
+                    lang::pairing_one(lang, &row.code, name(&row.sender, row.name.as_deref()), &row.channel, left)
+                })
+                .collect();
+            Ok(if lines.is_empty() { lang::pairing_none(lang) } else { lang::pairing_waiting(lang, lines.join("\n")) })
+        };
+        let done = match what {
+            Pair::Unclear => return Ok(lang::pairing_usage(lang)),
+            Pair::List => return waiting().await,
+            Pair::Approve { code, role } => self.access.approve(None, code, *role).await.map(|done| {
+                let who = name(&done.row.sender, done.row.name.as_deref());
+                let (channel, role) = (&done.row.channel, done.row.role.as_str());
+                match (done.again, done.first_owner) {
+                    (true, _) => lang::pairing_approved_before(lang, who, channel, role),
+                    (false, true) => lang::pairing_approved_first_owner(lang, who, channel),
+                    (false, false) => lang::pairing_approved(lang, who, channel, role),
+                }
+            }),
+            Pair::Reject { code } => self
+                .access
+                .reject(None, code)
+                .await
+                .map(|row| lang::pairing_rejected(lang, name(&row.sender, row.name.as_deref()), &row.channel)),
+        };
+        match (done, what) {
+            (Err(AccessError::NoSuchCode), Pair::Approve { code, .. } | Pair::Reject { code }) => {
+                Ok(format!("{}\n{}", lang::pairing_no_such_code(lang, shown_id(code)), waiting().await?))
+            }
+            (done, _) => done,
+        }
+    }
+
+    async fn block(
+        &self,
+        named: Option<&str>,
+        entry: &Entry,
+        event: &Inbound,
+        lang: Lang,
+    ) -> Result<String, AccessError> {
+        let who = match self.meant(named, entry, event, lang) {
+            Ok(who) => who,
+            Err(usage) => return Ok(usage),
+        };
+        let here = event.channel.as_str() == who.scope || event.channel.kind() == who.scope;
+        if here && who.sender == event.sender.id {
+            return Ok(lang::block_yourself(lang));
+        }
+        if self.access.is_owner_by_config(&who) {
+            return Ok(lang::block_owner_in_chat(lang, shown_id(&who.sender)));
+        }
+        self.access.block(&who).await?;
+        Ok(lang::blocked_now(lang, shown_id(&who.sender), &who.scope))
+    }
+
+    async fn unblock(
+        &self,
+        named: Option<&str>,
+        entry: &Entry,
+        event: &Inbound,
+        lang: Lang,
+    ) -> Result<String, AccessError> {
+        let mut who = match self.meant(named, entry, event, lang) {
+            Ok(who) => who,
+            Err(usage) => return Ok(usage),
+        };
+        // What was blocked for the whole kind is what is meant here, too.
+        let kind = Who { scope: event.channel.kind().to_owned(), sender: who.sender.clone() };
+        match self.access.unblock(&who).await {
+            Err(AccessError::NoSuchSender) if who.scope == event.channel.as_str() => {
+                if let Err(AccessError::NoSuchSender) = self.access.unblock(&kind).await {
+                    return Ok(lang::not_blocked(lang, shown_id(&who.sender)));
+                }
+                who = kind;
+            }
+            Err(AccessError::NoSuchSender) => return Ok(lang::not_blocked(lang, shown_id(&who.sender))),
+            other => other?,
+        }
+        Ok(lang::unblocked_now(lang, shown_id(&who.sender), &who.scope))
+    }
+
+    /// Whom `/block` means: the id that was written, here unless it names a platform, or the sender of the message that is
+    /// answered. `Err` says how to write it.
+    fn meant(&self, named: Option<&str>, entry: &Entry, event: &Inbound, lang: Lang) -> Result<Who, String> {
+        let answered = event.reply_to.as_ref().and_then(|to| to.sender_id.as_deref());
+        let text = named.or(answered).ok_or_else(|| lang::block_usage(lang))?;
+        if let Some(Ok(who)) = named.map(|named| self.access.who(named)) {
+            return Ok(who);
+        }
+        if entry.gate.is_owners_own() {
+            return Err(lang::block_usage_elsewhere(lang));
+        }
+        if !pairing::is_id(text) {
+            return Err(lang::block_usage(lang));
+        }
+        Ok(Who { scope: event.channel.to_string(), sender: text.to_owned() })
+    }
+
+    /// Ends what was accepted of a sender who may no longer write.
+    async fn look_again(&self, sender: &Sender) {
+        let now = self.access.rights(&sender.channel, &sender.id);
+        if now.blocked || (sender.by_pairing && now.paired.is_none()) {
+            self.access.end(&sender.channel, &sender.id, !now.blocked).await;
+        }
+    }
+
+    /// What a stranger's adapter hears.
+    fn asked(&self, stored: Stored) -> Accepted {
+        match stored {
+            Stored::Asked(Asked::New { lanes }) => {
+                self.lanes.wake(lanes);
+                Accepted::Paired
+            }
+            Stored::Asked(Asked::Again) => Accepted::Paired,
+            _ => Accepted::Ignored(IgnoredReason::SenderNotAllowed),
+        }
     }
 
     /// Wakes whoever goes on after the commit, and answers the adapter.
@@ -307,6 +521,7 @@ impl Intake {
                 Accepted::Duplicate(id)
             }
             Stored::Conflict => Accepted::Conflict,
+            Stored::Asked(_) => self.asked(stored),
             Stored::Full => {
                 info!(session = %kept.session, "the session's queue is full, the message was refused");
                 Accepted::Full(Duration::from_secs(10))
@@ -315,20 +530,66 @@ impl Intake {
     }
 }
 
+/// A command with what it is judged by.
+struct Asking<'a> {
+    entry: &'a Entry,
+    event: &'a Inbound,
+    role: Role,
+    rights: SenderRights,
+    lang: Lang,
+}
+
+impl Asking<'_> {
+    /// How the sender came to the role.
+    fn why(&self) -> String {
+        let listed = self.entry.gate.listed(&self.event.sender.id);
+        if self.entry.gate.is_owners_own() {
+            lang::role_by_token(self.lang)
+        } else if self.event.trust == Trust::Relayed {
+            lang::role_by_relay(self.lang)
+        } else if listed == Some(self.role) {
+            lang::role_by_config(self.lang)
+        } else if self.rights.paired == Some(self.role) && self.event.conversation.kind == ConversationKind::Direct {
+            lang::role_by_pairing(self.lang)
+        } else {
+            lang::role_by_open_door(self.lang)
+        }
+    }
+}
+
+/// Whose message it is.
+struct Sender {
+    channel: ChannelId,
+    id: String,
+    /// Nothing but a pairing admitted it.
+    by_pairing: bool,
+}
+
 /// What is needed after the commit.
 struct Kept {
     id: InboxId,
     session: SessionKey,
     answered: Option<Settled>,
+    /// Of what waits for a turn.
+    sender: Option<Sender>,
 }
 
 impl Kept {
-    fn of(entry: &NewEntry) -> Self {
+    fn of(entry: &NewEntry, channels: &Channels) -> Self {
+        let inbound = &entry.inbound;
+        let gate = channels.get(&inbound.channel).map(|entry| &entry.gate);
+        let sender = matches!(entry.action, Action::Turn).then(|| Sender {
+            channel: inbound.channel.clone(),
+            id: inbound.sender.id.clone(),
+            by_pairing: inbound.conversation.kind == ConversationKind::Direct
+                && entry.role > Role::Stranger
+                && gate.is_some_and(|gate| !gate.is_owners_own() && gate.listed(&inbound.sender.id).is_none()),
+        });
         let answered = match &entry.action {
             Action::Turn => None,
             Action::Command { parts, .. } => Some(Settled { parts: settled_parts(parts), ..Settled::default() }),
         };
-        Self { id: entry.id.clone(), session: entry.session.clone(), answered }
+        Self { id: entry.id.clone(), session: entry.session.clone(), answered, sender }
     }
 }
 

@@ -757,9 +757,9 @@ catalogue! {
     }
     yes() { en: "yes", zh: "是" }
     no() { en: "no", zh: "否" }
-    whoami(channel, id, role) {
-        en: "Channel: {channel}\nYour id: {id}\nYour role: {role}",
-        zh: "渠道：{channel}\n您的 ID：{id}\n您的角色：{role}",
+    whoami(channel, id, role, how) {
+        en: "Channel: {channel}\nYour id: {id}\nYour role: {role} ({how})",
+        zh: "渠道：{channel}\n您的 ID：{id}\n您的角色：{role}（{how}）",
     }
     queue_mode_is(mode) {
         en: "Queue mode: {mode}. Change it with /queue collect, followup, steer, interrupt or default.",
@@ -772,6 +772,159 @@ catalogue! {
     queue_mode_unknown(name) {
         en: "There is no queue mode “{name}”. Choose collect, followup, steer, interrupt or default.",
         zh: "没有名为“{name}”的队列模式。可选：合并、逐条、插入、打断、默认。",
+    }
+}
+
+// Who may write: pairing and blocking, in chat and at the terminal.
+catalogue! {
+    pairing_asked(kind, id, channel, code) {
+        en: "I am not set up to talk with you yet.\nYour {kind} user id: {id}\nPairing code: {code}\n\nMy owner lets you in with:\ncrawfish pairing approve {channel} {code}\n\nThe code is good for one hour. Your message was not kept: please send it again afterwards.",
+        zh: "我还没有获准与您对话。\n您的 {kind} 用户 ID：{id}\n配对码：{code}\n\n请我的主人执行：\ncrawfish pairing approve {channel} {code}\n\n配对码一小时内有效。您刚才的消息没有保存，获准后请重新发送。",
+    }
+    pairing_welcome() {
+        en: "You can write to me now.",
+        zh: "现在可以和我对话了。",
+    }
+    pairing_welcome_owner() {
+        en: "You can write to me now. You are an owner: /pair and /block decide who else may.",
+        zh: "现在可以和我对话了。您是主人：可以用 /配对 和 /拉黑 决定还有谁可以。",
+    }
+    pairing_welcome_first_owner() {
+        en: "You can write to me now. You are the first, so you are my owner: /pair and /block decide who else may.",
+        zh: "现在可以和我对话了。您是第一位，因此就是我的主人：可以用 /配对 和 /拉黑 决定还有谁可以。",
+    }
+    owner_only() {
+        en: "Only the owner may do that.",
+        zh: "只有主人才能这样做。",
+    }
+    owner_only_paired() {
+        en: "Only the owner may do that. In a group only owners named in the configuration count.",
+        zh: "只有主人才能这样做。在群里，只认配置文件中列出的主人。",
+    }
+    pairing_not_in_groups() {
+        en: "Please write me that in a direct chat: codes are nobody else's business.",
+        zh: "请在私聊中发给我：配对码不该让其他人看到。",
+    }
+    pairing_none() {
+        en: "Nobody waits to be let in.",
+        zh: "没有人在等待配对。",
+    }
+    pairing_waiting(list) {
+        en: "Waiting to be let in:\n{list}\n/pair approve CODE [owner|trusted|member] or /pair reject CODE",
+        zh: "等待配对：\n{list}\n/配对 批准 配对码 [主人|信任|成员] 或 /配对 拒绝 配对码",
+    }
+    pairing_one(code, who, channel, minutes) {
+        en: "{code} – {who} on {channel}, {minutes} min left",
+        zh: "{code} – {who}（{channel}），剩余 {minutes} 分钟",
+    }
+    pairing_usage() {
+        en: "/pair – who waits\n/pair approve CODE [owner|trusted|member]\n/pair reject CODE",
+        zh: "/配对 – 谁在等待\n/配对 批准 配对码 [主人|信任|成员]\n/配对 拒绝 配对码",
+    }
+    pairing_approved(who, channel, role) {
+        en: "{who} on {channel} may write now, as {role}, and was told.",
+        zh: "{channel} 上的 {who} 现在可以对话，角色为 {role}，已通知对方。",
+    }
+    pairing_approved_first_owner(who, channel) {
+        en: "{who} on {channel} may write now and was told. No chat channel had an owner: this is the owner now.",
+        zh: "{channel} 上的 {who} 现在可以对话，已通知对方。此前聊天平台上没有所有者：对方现在就是所有者。",
+    }
+    pairing_approved_before(who, channel, role) {
+        en: "{who} on {channel} was let in before, as {role}. Nothing changed.",
+        zh: "{channel} 上的 {who} 此前已获准，角色为 {role}。没有改动。",
+    }
+    pairing_rejected(who, channel) {
+        en: "{who} on {channel} was not let in and is not told. They get no new code before the hour is over.",
+        zh: "已拒绝 {channel} 上的 {who}，不会通知对方；一小时内对方不会得到新的配对码。",
+    }
+    pairing_no_such_code(code) {
+        en: "No request with the code {code} waits: it is wrong, or older than an hour.",
+        zh: "没有配对码为 {code} 的请求：配对码有误，或已超过一小时。",
+    }
+    pairing_ask_anew() {
+        en: "Nobody waits to be let in. A new message to the bot gives a new code.",
+        zh: "没有人在等待配对。再给机器人发一条消息即可得到新的配对码。",
+    }
+    pairing_locked(minutes) {
+        en: "Too many wrong codes: none is taken for {minutes} minutes.",
+        zh: "错误的配对码太多：{minutes} 分钟内不再接受任何配对码。",
+    }
+    pairing_revoked(sender, scope) {
+        en: "{sender} may no longer write on {scope}. What ran for them was stopped.",
+        zh: "{sender} 不能再在 {scope} 上对话，正在进行的任务已停止。",
+    }
+    pairing_nobody_approved(sender, scope) {
+        en: "Nobody with the id {sender} was let in on {scope}. Who was: crawfish pairing list",
+        zh: "{scope} 上没有 ID 为 {sender} 的已获准用户。查看名单：crawfish pairing list",
+    }
+    pairing_still_listed(sender) {
+        en: "{sender} stands in the configuration, too: there the right remains until you take the line out.",
+        zh: "{sender} 也写在配置文件中：删除那一行之前，权限仍然有效。",
+    }
+    block_usage() {
+        en: "/block ID, or /block as an answer to somebody's message in a group. The id is the platform's, never a name: /whoami shows it.",
+        zh: "/拉黑 ID，或在群里回复对方的消息并发送 /拉黑。ID 是平台的用户 ID，不是昵称：/我是谁 可以查看。",
+    }
+    block_usage_elsewhere() {
+        en: "Name the platform too: /block telegram:123456",
+        zh: "请同时写明平台：/拉黑 telegram:123456",
+    }
+    blocked_now(sender, scope) {
+        en: "{sender} is blocked on {scope}: I no longer answer. Undo: /unblock {sender}",
+        zh: "已在 {scope} 上拉黑 {sender}，我不再回应。撤销：/解除拉黑 {sender}",
+    }
+    block_yourself() {
+        en: "You cannot block yourself.",
+        zh: "不能拉黑自己。",
+    }
+    block_owner_in_chat(sender) {
+        en: "{sender} is an owner by the configuration and cannot be blocked from chat.",
+        zh: "{sender} 是配置文件中的主人，不能在聊天中拉黑。",
+    }
+    unblocked_now(sender, scope) {
+        en: "{sender} is no longer blocked on {scope}.",
+        zh: "已解除对 {sender} 的拉黑（{scope}）。",
+    }
+    not_blocked(sender) {
+        en: "{sender} is not blocked here.",
+        zh: "{sender} 没有被拉黑。",
+    }
+    role_by_token() { en: "whoever writes here is the owner", zh: "在这里写消息的就是主人" }
+    role_by_config() { en: "named in the configuration", zh: "由配置文件指定" }
+    role_by_pairing() { en: "by pairing", zh: "通过配对获得" }
+    role_by_open_door() { en: "everybody may write here; no list names you", zh: "这里对所有人开放，您不在任何名单中" }
+    role_by_relay() { en: "these are not your own words, so they carry no rights", zh: "这不是您本人的原话，因此不带权限" }
+    help_owner() {
+        en: "/pair – who waits to be let in, and letting them in\n/block, /unblock ID – shut somebody out, or no longer",
+        zh: "/配对 – 查看并批准等待配对的人\n/拉黑、/解除拉黑 ID – 不再回应某人，或恢复",
+    }
+    door_pairing(who, channel) {
+        en: "{who} waits to be let in on {channel}",
+        zh: "{who} 正在 {channel} 上等待配对",
+    }
+    cli_blocked(sender, scope) {
+        en: "{sender} is blocked on {scope}. What ran for them was stopped; nothing of theirs is answered.",
+        zh: "已在 {scope} 上拉黑 {sender}：正在进行的任务已停止，其消息不再得到回应。",
+    }
+    cli_blocked_owner(sender) {
+        en: "Careful: the configuration names {sender} an owner. The block is stronger: undo it with `crawfish access unblock`.",
+        zh: "注意：配置文件把 {sender} 列为所有者，但拉黑优先。撤销请用 `crawfish access unblock`。",
+    }
+    cli_unblocked(sender, scope) {
+        en: "{sender} is no longer blocked on {scope}",
+        zh: "已解除对 {sender} 的拉黑（{scope}）",
+    }
+    cli_not_blocked(who) {
+        en: "{who} is not blocked. Who is: crawfish access list",
+        zh: "{who} 没有被拉黑。查看名单：crawfish access list",
+    }
+    cli_bad_who(who) {
+        en: "“{who}” names nobody: write <kind>:<id> or <kind>:<account>:<id>, e.g. telegram:123456; the id is the platform's, never a name",
+        zh: "“{who}”无法识别：请写 <平台>:<ID> 或 <平台>:<账号>:<ID>，例如 telegram:123456；ID 是平台的用户 ID，不是昵称",
+    }
+    cli_bad_pairing_arguments() {
+        en: "write `crawfish pairing approve <channel> <code>` or `crawfish pairing approve <code>`",
+        zh: "用法：`crawfish pairing approve <渠道> <配对码>` 或 `crawfish pairing approve <配对码>`",
     }
 }
 

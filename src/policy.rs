@@ -27,6 +27,16 @@ impl Role {
         }
     }
 
+    /// The role that a person names and can give, in either language.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "owner" | "主人" => Some(Self::Owner),
+            "trusted" | "信任" => Some(Self::Trusted),
+            "member" | "成员" => Some(Self::Member),
+            _ => None,
+        }
+    }
+
     /// The role of that name; what is unknown has no rights.
     pub fn parse(name: &str) -> Self {
         match name {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    lang::Lang,
     model::{Message, Usage},
     policy::Role,
     session::SessionKey,
@@ -78,6 +79,7 @@ pub trait InboxStore: Send + Sync + 'static {
     /// Commit 1: stores new entries (and a channel's poll position) together; answers in the order of `entries`.
     /// An entry whose (channel, platform id) is known is not stored again. An entry over its cap is refused or
     /// collapsed as it asks. Commands are stored settled, their parts with them, and take effect on the session here.
+    /// The answers to `pairings` follow those to `entries`: a [`Stored::Asked`] each.
     ///
     /// Moves come first: the sessions of the old id get the new one (where one exists already, it is kept and the old one
     /// stays beside it), with what waits, runs and was heard in them; a turn that runs there is fenced off and goes on
@@ -143,6 +145,8 @@ pub trait InboxStore: Send + Sync + 'static {
 pub struct NewBatch {
     /// The entries, in order.
     pub entries: Vec<NewEntry>,
+    /// Strangers who ask to be let in, in order.
+    pub pairings: Vec<NewPairing>,
     /// A channel's poll position.
     pub cursor: Option<(ChannelId, channel_api::Cursor)>,
     /// What was said in groups and not to the bot, in order.
@@ -292,6 +296,8 @@ pub enum Stored {
     Conflict,
     /// Over the cap; not stored.
     Full,
+    /// What became of a [`NewPairing`].
+    Asked(Asked),
 }
 
 /// What a claim asks for.
@@ -875,6 +881,190 @@ pub struct MessageRow {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// Who was let in and who was shut out.
+
+/// The most strangers of one channel whose requests wait. openclaw-parity.md §7.1.
+pub const MAX_PAIRINGS: u32 = 3;
+
+/// Pairing requests, and who was approved or blocked. Every set is small: requests are bounded, the others grow only by a
+/// person's own decision.
+#[async_trait]
+pub trait AccessStore: Send + Sync + 'static {
+    /// All of it: requests that wait at `now`, oldest first, then approved and blocked senders in the order of their keys.
+    async fn access(&self, now: i64) -> Result<AccessRows, StoreError>;
+
+    /// Lets in whoever asked with this code: the request goes, the right and the parts that `welcome` makes are stored, in
+    /// one transaction. A code that was approved before changes nothing and is answered again. `NotFound` for a code that
+    /// is wrong, rejected or past its hour: the three look alike.
+    async fn approve(&self, approve: Approve) -> Result<Approved, StoreError>;
+
+    /// Refuses a request: the sender hears nothing more until its hour is over. `NotFound` as in
+    /// [`AccessStore::approve`].
+    async fn reject(&self, scope: Option<&str>, code: &str, now: i64) -> Result<PairingRow, StoreError>;
+
+    /// Takes an approval back and ends what the sender has in direct chats. `NotFound` when nobody of that id was approved
+    /// in this scope.
+    async fn revoke(&self, who: &Who, now: i64) -> Result<Ended, StoreError>;
+
+    /// Shuts a sender out: approvals and requests in the scope go, and what the sender has anywhere in it ends.
+    async fn block(&self, who: &Who, now: i64) -> Result<Ended, StoreError>;
+
+    /// Ends a block. `NotFound` when there is none of exactly this scope.
+    async fn unblock(&self, who: &Who) -> Result<(), StoreError>;
+
+    /// Ends what a sender has: turns that run or would be resumed are told to stop, waiting messages are settled
+    /// (`silent` = `stopped`). `directs` = in direct chats only.
+    async fn end(&self, who: &Who, directs: bool, now: i64) -> Result<Ended, StoreError>;
+}
+
+/// A sender, on one channel (`telegram:main`) or on every account of a kind (`telegram`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Who {
+    /// The channel or the kind.
+    pub scope: String,
+    /// The platform's id.
+    pub sender: String,
+}
+
+/// A stranger's request, with the code that was made for it.
+#[derive(Clone, Debug)]
+pub struct NewPairing {
+    /// The channel.
+    pub channel: ChannelId,
+    /// The platform's id of the sender.
+    pub sender: String,
+    /// A name for people.
+    pub name: Option<String>,
+    /// The code, if it is needed.
+    pub code: String,
+    /// The language they write.
+    pub lang: Lang,
+    /// Where they hear of it.
+    pub address: Address,
+    /// What they are told, stored with the request or not at all.
+    pub parts: Vec<NewPart>,
+    /// Now.
+    pub at: i64,
+    /// When the code is good no more.
+    pub expires_at: i64,
+}
+
+/// What became of a [`NewPairing`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Stored, and its parts with it: lanes to wake.
+    New {
+        /// The lanes.
+        lanes: Vec<LaneKey>,
+    },
+    /// The sender has a code that is still good, or was let in meanwhile. Nothing was stored.
+    Again,
+    /// Rejected, blocked, or [`MAX_PAIRINGS`] others wait. Nothing was stored.
+    Silence,
+}
+
+/// A request that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairingRow {
+    /// The channel.
+    pub channel: ChannelId,
+    /// The platform's id of the sender.
+    pub sender: String,
+    /// A name for people.
+    pub name: Option<String>,
+    /// The code.
+    pub code: String,
+    /// The language they write.
+    pub lang: Lang,
+    /// When they asked.
+    pub created_at: i64,
+    /// When the code is good no more.
+    pub expires_at: i64,
+}
+
+/// Somebody who was let in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovedRow {
+    /// The channel.
+    pub channel: ChannelId,
+    /// The platform's id of the sender.
+    pub sender: String,
+    /// A name for people.
+    pub name: Option<String>,
+    /// What they may.
+    pub role: Role,
+    /// When they were let in.
+    pub created_at: i64,
+}
+
+/// Somebody who is shut out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockedRow {
+    /// The channel or the kind.
+    pub scope: String,
+    /// The platform's id of the sender.
+    pub sender: String,
+    /// Since when.
+    pub created_at: i64,
+}
+
+/// Everything about access.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessRows {
+    /// Requests that wait.
+    pub pairings: Vec<PairingRow>,
+    /// Those who were let in.
+    pub approved: Vec<ApprovedRow>,
+    /// Those who are shut out.
+    pub blocked: Vec<BlockedRow>,
+}
+
+/// Lets somebody in.
+#[derive(Clone)]
+pub struct Approve {
+    /// The channel or kind it was asked on; `None` = wherever.
+    pub scope: Option<String>,
+    /// The code.
+    pub code: String,
+    /// The role. `None` = member, or owner when `may_own` and nobody approved is one.
+    pub role: Option<Role>,
+    /// The configuration names no owner.
+    pub may_own: bool,
+    /// Makes what the person is told.
+    pub welcome: Welcome,
+    /// Now.
+    pub now: i64,
+}
+
+/// Makes the parts that tell a person that they were let in, with what role, and whether that made them the first owner.
+/// Called within a transaction that may be run again: pure but for the ids.
+pub type Welcome = Arc<dyn Fn(&PairingRow, &Address, Role, bool) -> Vec<NewPart> + Send + Sync>;
+
+/// What an approval did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approved {
+    /// The right.
+    pub row: ApprovedRow,
+    /// It made the first owner.
+    pub first_owner: bool,
+    /// It was approved before; nothing changed.
+    pub again: bool,
+    /// Lanes that got parts.
+    pub lanes: Vec<LaneKey>,
+}
+
+/// What ended with somebody's rights.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Sessions whose running turn was told to stop.
+    pub running: Vec<SessionKey>,
+    /// Messages that waited and are settled now.
+    pub settled: u64,
+    /// The rows written for watchers.
+    pub events: Vec<EventRow>,
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Channels' own map, events for watchers, upkeep.
 
 /// The channels' own small maps, and the groups that moved.
@@ -1009,6 +1199,12 @@ impl Default for Retention {
 }
 
 /// All of them, for the wiring alone.
-pub trait Store: InboxStore + TurnStore + OutboxStore + SessionStore + ChannelStore + EventStore + Upkeep {}
+pub trait Store:
+    InboxStore + TurnStore + OutboxStore + SessionStore + AccessStore + ChannelStore + EventStore + Upkeep
+{
+}
 
-impl<T> Store for T where T: InboxStore + TurnStore + OutboxStore + SessionStore + ChannelStore + EventStore + Upkeep {}
+impl<T> Store for T where
+    T: InboxStore + TurnStore + OutboxStore + SessionStore + AccessStore + ChannelStore + EventStore + Upkeep
+{
+}

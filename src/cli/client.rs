@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{inspect::Request, secrets::Secret};
+use crate::{
+    inspect::{Method, Request},
+    secrets::Secret,
+};
 
 /// The most bytes of one answer.
 const MAX_BODY: usize = 32 << 20;
@@ -27,6 +30,10 @@ pub enum ClientError {
     NotFound,
     /// It refused: its own words.
     Refused(String),
+    /// Too many tries; again after this many seconds.
+    TooMany(u64),
+    /// What was asked cannot be (422): its own words.
+    Invalid(String),
 }
 
 impl Client {
@@ -65,7 +72,11 @@ impl Client {
     /// [`ClientError`].
     pub async fn ask(&self, request: &Request) -> Result<Value, ClientError> {
         let url = self.address(request.path.iter().map(String::as_str));
-        let builder = if request.post { self.http.post(url).json(&json!({})) } else { self.http.get(url) };
+        let builder = match request.method {
+            Method::Get => self.http.get(url),
+            Method::Post => self.http.post(url).json(&request.body),
+            Method::Delete => self.http.delete(url).json(&request.body),
+        };
         let sent = builder.query(&request.query).timeout(Duration::from_secs(30)).bearer_auth(self.token.expose());
         read(sent.send().await.map_err(away)?).await
     }
@@ -121,6 +132,14 @@ async fn read(mut response: reqwest::Response) -> Result<Value, ClientError> {
         return Err(ClientError::NotFound);
     }
     let message = value["error"]["message"].as_str().unwrap_or_default();
+    match status {
+        reqwest::StatusCode::UNPROCESSABLE_ENTITY => return Err(ClientError::Invalid(format!("422 {message}"))),
+        reqwest::StatusCode::TOO_MANY_REQUESTS => {
+            let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+            return Err(ClientError::TooMany(after.unwrap_or(60)));
+        }
+        _ => {}
+    }
     Err(ClientError::Refused(format!("{} {message}", status.as_u16()).trim_end().to_owned()))
 }
 

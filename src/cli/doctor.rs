@@ -1,6 +1,6 @@
 //! `crawfish doctor`: what is wrong, and every closed door with the line that opens it.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use channel_api::Clock;
 use clap::Args;
@@ -9,13 +9,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::{config::model_problem, exit::Exit, reach, reach::Reach, show};
 use crate::{
+    app,
     clock::SystemClock,
     config::{
         Env, Loaded,
-        doors::{DoorState, doors},
+        doors::{DoorState, doors, with_access},
     },
+    intake::pairing::{AccessQuery, Pairings},
     lang::{self, Lang},
     model::{self, Message, ModelRequest},
+    store::Store,
 };
 
 /// Looks for what is wrong or still closed. 检查问题和未开启的功能。
@@ -44,6 +47,7 @@ impl Doctor {
         let lang = Lang::current();
         let mut exit = Exit::Ok;
         let mut findings: Vec<(bool, String)> = Vec::new();
+        let mut access = Pairings::default();
         match &loaded.source {
             Some(file) => findings.push((true, lang::config_fine(lang, file.display()))),
             None => findings.push((true, lang::config_none(lang))),
@@ -51,7 +55,12 @@ impl Doctor {
         findings.extend(loaded.warnings.iter().map(|warning| (false, warning.render(lang))));
 
         match reach::running(loaded) {
-            Ok(Some(client)) => findings.push((true, lang::doctor_running(lang, client.url()))),
+            Ok(Some(client)) => {
+                findings.push((true, lang::doctor_running(lang, client.url())));
+                if let Ok(found) = client.ask(&AccessQuery::Pairings.request()).await {
+                    access = serde_json::from_value(found).unwrap_or_default();
+                }
+            }
             Ok(None) => {
                 let file = loaded.path(loaded.config.store.sqlite_path());
                 if !file.exists() {
@@ -63,6 +72,9 @@ impl Doctor {
                                 Reach::Store { store, .. } => store.check().await,
                                 Reach::Gateway(_) => Ok(()),
                             };
+                            if let (Reach::Store { store, .. }, Ok(())) = (&reach, &checked) {
+                                access = who_waits(loaded, store).await.unwrap_or_default();
+                            }
                             reach.close().await;
                             match checked {
                                 Ok(()) => findings.push((true, lang::doctor_store_fine(lang, file.display()))),
@@ -101,7 +113,7 @@ impl Doctor {
             }
         }
 
-        let doors = doors(&loaded.config, lang);
+        let doors = with_access(&doors(&loaded.config, lang), &access, lang);
         if self.json {
             let findings: Vec<_> = findings.iter().map(|(ok, text)| json!({ "ok": ok, "text": text })).collect();
             show::json(&json!({ "findings": findings, "doors": doors }));
@@ -118,10 +130,18 @@ impl Doctor {
     }
 }
 
+/// Who waits to be let in, read without a gateway.
+async fn who_waits(loaded: &Loaded, store: &Arc<dyn Store>) -> Option<Pairings> {
+    let channels = app::build_channels(loaded).ok()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let access = app::open_access(store, &channels, &clock, Default::default()).await.ok()?;
+    access.pairings().await.ok()
+}
+
 /// Asks each configured model one short question, all at once. An answer shows that address, key, model and money are right,
 /// which a list of models would not.
 async fn ask_models(loaded: &Loaded) -> Vec<(String, Result<(), String>)> {
-    let clock: std::sync::Arc<dyn Clock> = std::sync::Arc::new(SystemClock::new());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let Ok(models) = model::config::build_all(&loaded.config.models, &clock, &loaded.dir) else { return Vec::new() };
     let request = ModelRequest {
         system: "Answer with one word.".to_owned(),

@@ -1,8 +1,8 @@
 //! How a command reaches the rows: through the gateway that runs, or else through the store, whose lock it then holds.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
-use channel_api::Clock as _;
+use channel_api::Clock;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -12,10 +12,12 @@ use super::{
 };
 use crate::{
     app,
+    channels::Channels,
     clock::SystemClock,
     config::{Env, Loaded, Parsed},
     data_dir::{self, DataDir, DataDirError},
     inspect::{self, Query},
+    intake::pairing::{self, Access, AccessError, AccessQuery},
     lang::{self, Lang},
     store::{Store, StoreError},
 };
@@ -85,10 +87,7 @@ impl Reach {
     /// The exit code; why was said.
     pub async fn ask<T: DeserializeOwned>(&self, query: &Query, field: &str) -> Result<T, Exit> {
         let mut value = self.value(query).await?;
-        serde_json::from_value(value[field].take()).map_err(|error| {
-            eprintln!("{}", lang::cli_odd_answer(Lang::current(), error));
-            Exit::Unavailable
-        })
+        read(value[field].take())
     }
 
     /// The whole answer.
@@ -101,13 +100,7 @@ impl Reach {
             Self::Store { store, .. } => {
                 inspect::answer(store.as_ref(), query, SystemClock::new().now_ms()).await.map_err(|error| match error {
                     StoreError::NotFound => not_found(),
-                    other => {
-                        eprintln!("{other}");
-                        match other {
-                            StoreError::Corrupt(_) => Exit::Data,
-                            _ => Exit::Unavailable,
-                        }
-                    }
+                    other => say_store(other),
                 })
             }
         }
@@ -118,6 +111,105 @@ impl Reach {
         if let Self::Store { store, .. } = self {
             store.close().await;
         }
+    }
+}
+
+/// Who may write, by one of the two ways: a running gateway, which heeds a decision at once, or the store.
+pub struct Door {
+    reach: Reach,
+    /// Without a gateway.
+    access: Option<Arc<Access>>,
+    channels: Channels,
+}
+
+/// What became of a decision.
+pub enum Decided {
+    /// It was made, or the question answered.
+    Done(Value),
+    /// It is about nobody.
+    NoSuch,
+    /// It names nobody that can be.
+    Bad,
+    /// Too many wrong codes: minutes.
+    Locked(u64),
+}
+
+impl Door {
+    /// Finds the way.
+    ///
+    /// # Errors
+    /// The exit code; why was said.
+    pub async fn open(loaded: &Loaded) -> Result<Self, Exit> {
+        let reach = Reach::open(loaded).await?;
+        let channels = app::build_channels(loaded).map_err(say)?;
+        let access = match &reach {
+            Reach::Gateway(_) => None,
+            Reach::Store { store, .. } => {
+                let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+                let idle = pairing::Reach::default();
+                Some(app::open_access(store, &channels, &clock, idle).await.map_err(say_store)?)
+            }
+        };
+        Ok(Self { reach, access, channels })
+    }
+
+    /// Asks or decides.
+    ///
+    /// # Errors
+    /// The exit code; why was said.
+    pub async fn decide(&self, query: &AccessQuery) -> Result<Decided, Exit> {
+        let answer = match (&self.reach, &self.access) {
+            (Reach::Store { .. }, Some(access)) => match access.answer(query).await {
+                Ok(done) => return Ok(Decided::Done(done)),
+                Err(error) => error,
+            },
+            (Reach::Gateway(client), _) => match client.ask(&query.request()).await {
+                Ok(done) => return Ok(Decided::Done(done)),
+                Err(ClientError::NotFound) => AccessError::NoSuchCode,
+                Err(ClientError::Invalid(_)) => AccessError::BadWho(String::new()),
+                Err(ClientError::TooMany(seconds)) => AccessError::Locked(Duration::from_secs(seconds)),
+                Err(other) => return Err(say_client(other)),
+            },
+            (Reach::Store { .. }, None) => return Err(Exit::Software),
+        };
+        match answer {
+            AccessError::NoSuchCode | AccessError::NoSuchSender => Ok(Decided::NoSuch),
+            AccessError::BadWho(_) => Ok(Decided::Bad),
+            AccessError::Locked(wait) => Ok(Decided::Locked(wait.as_secs().div_ceil(60))),
+            AccessError::Store(error) => Err(say_store(error)),
+        }
+    }
+
+    /// The configuration gives this sender a role in the scope, too.
+    pub fn is_listed(&self, scope: &str, sender: &str) -> bool {
+        self.channels.all().iter().any(|entry| {
+            let id = entry.channel.id();
+            (scope == id.as_str() || scope == id.kind()) && entry.gate.listed(sender).is_some()
+        })
+    }
+
+    /// Closes the store after what was queued is written.
+    pub async fn close(self) {
+        self.reach.close().await;
+    }
+}
+
+/// Reads an answer.
+///
+/// # Errors
+/// 69 when it is not what was asked for; that was said.
+pub fn read<T: DeserializeOwned>(value: Value) -> Result<T, Exit> {
+    serde_json::from_value(value).map_err(|error| {
+        eprintln!("{}", lang::cli_odd_answer(Lang::current(), error));
+        Exit::Unavailable
+    })
+}
+
+fn say_store(error: StoreError) -> Exit {
+    eprintln!("{error}");
+    match error {
+        StoreError::Corrupt(_) => Exit::Data,
+        _ => Exit::Unavailable,
     }
 }
 
@@ -176,7 +268,10 @@ pub fn say_client(error: ClientError) -> Exit {
     match error {
         ClientError::Away(why) => eprintln!("{}", lang::cli_gateway_away(lang, why)),
         ClientError::NotFound => return not_found(),
-        ClientError::Refused(why) => {
+        ClientError::TooMany(seconds) => {
+            eprintln!("{}", lang::cli_gateway_refused(lang, format!("429 ({seconds} s)")));
+        }
+        ClientError::Refused(why) | ClientError::Invalid(why) => {
             eprintln!("{}", crate::terminal::escape(&lang::cli_gateway_refused(lang, why)));
         }
     }

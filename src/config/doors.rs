@@ -1,20 +1,27 @@
 //! Doors that a configuration leaves closed, each with the one line that opens it; and those that stand wide open.
 //! What `doctor`, the start log and `GET /api/doors` show. Pure.
 
+use channel_api::ChannelId;
 use serde::{Deserialize, Serialize};
 
 use super::Config;
 use crate::{
     channels,
     http::config::LocalClients,
-    intake::access::Gate,
+    intake::{
+        access::{ChannelPolicy, Gate},
+        pairing::Pairings,
+    },
     lang::{self, Lang},
 };
+
+/// How the first owner comes in where strangers get a code.
+const PAIR_THE_OWNER: &str = "crawfish pairing approve <channel> <code>";
 
 /// One door.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Door {
-    /// Its name, stable: `model`, `channel`, `owner`, `senders:<channel>`, …
+    /// Its name, stable: `model`, `channel`, `owner`, `pairing:<channel>:<sender>`, `senders:<channel>`, …
     pub name: String,
     /// `closed`: something is not possible yet. `wide`: everyone may.
     pub state: DoorState,
@@ -52,7 +59,15 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
     }
     let owned = !config.access.owners.is_empty() || config.channels.values().any(|c| !c.policy.owners.is_empty());
     if !owned && !config.channels.is_empty() {
-        add(Closed, "owner", lang::door_owner(lang), "[access] owners = [\"<kind>:<sender id>\"]");
+        let pairs = config
+            .channels
+            .iter()
+            .any(|(id, channel)| channel.policy.enabled && gate_of(config, id, &channel.policy).pairs());
+        let line = match pairs {
+            true => PAIR_THE_OWNER,
+            false => "[access] owners = [\"<kind>:<sender id>\"]",
+        };
+        add(Closed, "owner", lang::door_owner(lang), line);
     }
     for (id, channel) in &config.channels {
         let section = format!("[channels.{}.{}]", id.kind(), id.account());
@@ -60,12 +75,7 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
             add(Closed, &format!("enabled:{id}"), lang::door_disabled(lang, id), &format!("{section} enabled = true"));
             continue;
         }
-        let gate = Gate::new(
-            id,
-            &channel.policy,
-            &config.access,
-            channels::kind(id.kind()).is_some_and(|kind| kind.owners_own),
-        );
+        let gate = gate_of(config, id, &channel.policy);
         if !gate.admits_anyone() {
             let line = format!("{section} allow_from = [\"<sender id>\"]");
             add(Closed, &format!("senders:{id}"), lang::door_nobody(lang, id), &line);
@@ -100,10 +110,39 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
     doors
 }
 
+/// The same doors with what was decided since: no `owner` where a pairing made one, and a `pairing:<channel>:<sender>` for
+/// everybody who waits.
+pub fn with_access(doors: &[Door], access: &Pairings, lang: Lang) -> Vec<Door> {
+    let mut all: Vec<Door> = doors.iter().filter(|door| door.name != "owner" || !access.owner).cloned().collect();
+    let after = all.iter().position(|door| door.name == "owner").map_or(0, |at| at + 1);
+    let waiting = access.pairings.iter().map(|row| {
+        let who = match &row.name {
+            Some(name) => format!("{name} ({})", row.sender),
+            None => row.sender.clone(),
+        };
+        Door {
+            name: format!("pairing:{}:{}", row.channel, row.sender),
+            state: DoorState::Closed,
+            text: lang::door_pairing(lang, who, &row.channel),
+            line: format!("crawfish pairing approve {} {}", row.channel, row.code),
+        }
+    });
+    all.splice(after..after, waiting);
+    all
+}
+
+fn gate_of(config: &Config, id: &ChannelId, policy: &ChannelPolicy) -> Gate {
+    let owners_own = channels::kind(id.kind()).is_some_and(|kind| kind.owners_own);
+    Gate::new(id, policy, &config.access, owners_own)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Env, Parsed};
+    use crate::{
+        config::{Env, Parsed},
+        store::PairingRow,
+    };
 
     fn names(text: &str) -> Vec<String> {
         let folder = tempfile::tempdir().expect("a folder");
@@ -113,6 +152,34 @@ mod tests {
         env.insecure_perms = true;
         let loaded = Parsed::read(Some(&file), &env).and_then(Parsed::check).expect("a good configuration");
         doors(&loaded.config, Lang::En).into_iter().map(|door| door.name).collect()
+    }
+
+    #[test]
+    fn who_waits_and_a_paired_owner_change_the_doors() {
+        let door = |name: &str| Door {
+            name: name.to_owned(),
+            state: DoorState::Closed,
+            text: String::new(),
+            line: String::new(),
+        };
+        let doors = [door("model"), door("owner"), door("hosts")];
+        let row = PairingRow {
+            channel: ChannelId::new("telegram", "main"),
+            sender: "42".to_owned(),
+            name: Some("Ada".to_owned()),
+            code: "ABCD2345".to_owned(),
+            lang: Lang::En,
+            created_at: 0,
+            expires_at: 1,
+        };
+        let access = Pairings { pairings: vec![row], ..Pairings::default() };
+        let found = with_access(&doors, &access, Lang::En);
+        let names: Vec<&str> = found.iter().map(|door| door.name.as_str()).collect();
+        assert_eq!(names, ["model", "owner", "pairing:telegram:main:42", "hosts"]);
+        assert_eq!(found[2].line, "crawfish pairing approve telegram:main ABCD2345");
+        assert_eq!(found[2].text, "Ada (42) waits to be let in on telegram:main");
+        let owned = Pairings { owner: true, ..Pairings::default() };
+        assert_eq!(with_access(&doors, &owned, Lang::En), [door("model"), door("hosts")]);
     }
 
     #[test]

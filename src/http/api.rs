@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use axum::{
+    body::Body,
     extract::{FromRequestParts, Path, State},
-    http::{StatusCode, request::Parts},
+    http::{HeaderMap, StatusCode, request::Parts},
     response::Response,
 };
 use channel_api::{InboxId, TurnId};
@@ -15,14 +16,16 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::{Server, error::Refusal, json_answer, web};
+use super::{Server, body, error::Refusal, json_answer, web};
 use crate::{
     agent::briefing::Need,
+    config::doors,
     inspect::{self, Query},
+    intake::pairing::{AccessError, AccessQuery},
     lang::Lang,
     policy::{Asker, Role, Verdict, may_use},
     session::SessionKey,
-    store::{DeadResolution, StoreError},
+    store::{DeadResolution, StoreError, Who},
 };
 
 /// Rows of a page unless `limit` says otherwise.
@@ -182,7 +185,94 @@ pub async fn prompt(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answe
 
 /// `GET /api/doors`: what is not possible yet or open to everyone, each with the one line that changes it.
 pub async fn doors(State(server): Gateway) -> Answer {
-    Ok(shown(json!({ "doors": server.http.doors })))
+    let access = server.http.access.pairings().await.map_err(refused)?;
+    Ok(shown(json!({ "doors": doors::with_access(&server.http.doors, &access, Lang::current()) })))
+}
+
+/// What is decided about a code.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Decision {
+    channel: Option<String>,
+    role: Option<String>,
+}
+
+/// Whom a decision is about.
+#[derive(Debug, Deserialize)]
+pub struct About {
+    channel: Option<String>,
+    sender: Option<String>,
+    who: Option<String>,
+}
+
+async fn decided(server: &Server, query: AccessQuery) -> Answer {
+    Ok(shown(server.http.access.answer(&query).await.map_err(not_decided)?))
+}
+
+async fn body_of<T: DeserializeOwned>(server: &Server, headers: &HeaderMap, sent: Body) -> Result<T, Refusal> {
+    let limits = &server.limits;
+    body::json(&body::read(headers, sent, limits.body_bytes, limits.body, server.http.clock.as_ref()).await?)
+}
+
+/// `GET /api/pairings`: who waits to be let in, and who was.
+pub async fn pairings(State(server): Gateway) -> Answer {
+    decided(&server, AccessQuery::Pairings).await
+}
+
+/// `POST /api/pairings/{code}/approve {"channel"?, "role"?}`: lets them in and tells them.
+pub async fn approve(State(server): Gateway, Named(code): Named, headers: HeaderMap, sent: Body) -> Answer {
+    let Decision { channel: scope, role } = body_of(&server, &headers, sent).await?;
+    let role = match role {
+        None => None,
+        Some(name) => {
+            Some(Role::named(&name).ok_or_else(|| Refusal::invalid("`role` is one of owner, trusted and member"))?)
+        }
+    };
+    decided(&server, AccessQuery::Approve { scope, code, role }).await
+}
+
+/// `POST /api/pairings/{code}/reject {"channel"?}`.
+pub async fn reject(State(server): Gateway, Named(code): Named, headers: HeaderMap, sent: Body) -> Answer {
+    let Decision { channel: scope, .. } = body_of(&server, &headers, sent).await?;
+    decided(&server, AccessQuery::Reject { scope, code }).await
+}
+
+/// `DELETE /api/pairings?channel=&sender=`: takes an approval back.
+pub async fn revoke(State(server): Gateway, Asked(about): Asked<About>) -> Answer {
+    let who = about.channel.zip(about.sender).map(|(scope, sender)| Who { scope, sender });
+    let who = who.ok_or_else(|| Refusal::invalid("`channel` and `sender` are needed"))?;
+    decided(&server, AccessQuery::Revoke(who)).await
+}
+
+/// `GET /api/access`: who is blocked.
+pub async fn blocked(State(server): Gateway) -> Answer {
+    decided(&server, AccessQuery::Blocked).await
+}
+
+/// `POST /api/access {"who"}`: blocks.
+pub async fn block(State(server): Gateway, headers: HeaderMap, sent: Body) -> Answer {
+    let about: About = body_of(&server, &headers, sent).await?;
+    let who = about.who.ok_or_else(|| Refusal::invalid("`who` is needed"))?;
+    decided(&server, AccessQuery::Block(who)).await
+}
+
+/// `DELETE /api/access?who=`: blocks no longer.
+pub async fn unblock(State(server): Gateway, Asked(about): Asked<About>) -> Answer {
+    let who = about.who.ok_or_else(|| Refusal::invalid("`who` is needed"))?;
+    decided(&server, AccessQuery::Unblock(who)).await
+}
+
+fn not_decided(error: AccessError) -> Refusal {
+    let text = error.to_string();
+    match error {
+        AccessError::NoSuchCode => Refusal::new(StatusCode::NOT_FOUND, "no_such_code", text),
+        AccessError::NoSuchSender => Refusal::new(StatusCode::NOT_FOUND, "no_such_sender", text),
+        AccessError::Locked(wait) => {
+            Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_attempts", text).retry_after(wait)
+        }
+        AccessError::BadWho(_) => Refusal::invalid(text),
+        AccessError::Store(error) => refused(error),
+    }
 }
 
 /// `GET /api/channels`: each with how it is.

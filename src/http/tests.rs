@@ -25,10 +25,13 @@ use crate::{
     channels::{Channels, Entry},
     clock::SystemClock,
     data_dir::TOKEN,
-    intake::access::{AccessConfig, ChannelPolicy},
+    intake::{
+        access::{AccessConfig, ChannelPolicy},
+        pairing,
+    },
     journal::{Journal, LiveRow},
     session::SessionKey,
-    store::Store,
+    store::{AccessRows, AccessStore, Store},
     supervisor::Health,
     upkeep::Ready,
 };
@@ -62,7 +65,17 @@ async fn gateway() -> Gateway {
 
 async fn start(config: ServerConfig, limits: Limits) -> Gateway {
     let (rows, door) = (Arc::new(Rows::default()), Arc::new(Door::default()));
-    start_on(config, limits, Journal::new(), (rows.clone(), door.clone()), |_| (rows, door)).await
+    start_on(config, limits, Journal::new(), (rows.clone(), door.clone()), |channels| {
+        let access = access_on(rows.clone(), channels);
+        (rows, door, access)
+    })
+    .await
+}
+
+/// Who may write, on a store in which nobody was let in or shut out yet.
+fn access_on(store: Arc<dyn AccessStore>, channels: &Channels) -> Arc<pairing::Access> {
+    let clock = Arc::new(SystemClock::new());
+    Arc::new(pairing::Access::with(&AccessRows::default(), store, channels.clone(), clock, pairing::Reach::default()))
 }
 
 /// A gateway on a store and an intake of the caller's own; `fakes` are those that tests look into.
@@ -71,7 +84,7 @@ async fn start_on(
     limits: Limits,
     journal: Journal,
     fakes: (Arc<Rows>, Arc<Door>),
-    parts: impl FnOnce(&Channels) -> (Arc<dyn Store>, Arc<dyn Intake>),
+    parts: impl FnOnce(&Channels) -> (Arc<dyn Store>, Arc<dyn Intake>, Arc<pairing::Access>),
 ) -> Gateway {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(dir.path().join(TOKEN), GOOD).expect("it can be written");
@@ -84,7 +97,7 @@ async fn start_on(
         entries.push(Entry::new(channel, policy, &access, owner));
     }
     let channels = Channels::new(entries);
-    let (store, intake) = parts(&channels);
+    let (store, intake, access) = parts(&channels);
     let context = fake::context(intake.clone(), clock.clone());
     let (ready, stopping) = (Ready::default(), CancellationToken::new());
     let http = Arc::new(Http {
@@ -98,6 +111,7 @@ async fn start_on(
         journal: journal.clone(),
         health: Health::default(),
         agents: Agents::new([]),
+        access,
         doors: crate::config::doors::doors(&Default::default(), crate::lang::Lang::En),
         clock,
         ready: ready.clone(),

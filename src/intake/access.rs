@@ -234,9 +234,30 @@ impl Gate {
             && self.group(&event.conversation.id).is_some_and(|group| wake::wakes(&group.wake, &event.text))
     }
 
-    /// The decision about one event, which has `mentions_us` set where [`Gate::wakes`]. `paired` and `blocked` are what the
-    /// pairing list says of the sender. Pairing opens direct chats only: no group.
-    pub fn admit(&self, event: &Inbound, paired: bool, blocked: bool) -> Admission {
+    /// Strangers in direct chats get a pairing code.
+    pub fn pairs(&self) -> bool {
+        self.dm == DmPolicy::Pairing && !self.token_is_owner
+    }
+
+    /// Whoever writes here already proved to be an owner.
+    pub fn is_owners_own(&self) -> bool {
+        self.token_is_owner
+    }
+
+    /// The configuration names an owner here.
+    pub fn has_owner(&self) -> bool {
+        !self.owners.is_empty()
+    }
+
+    /// The role that the configuration gives this sender.
+    pub fn listed(&self, sender: &str) -> Option<Role> {
+        self.listed_role(sender)
+    }
+
+    /// The decision about one event, which has `mentions_us` set where [`Gate::wakes`]. `paired` is the role that a pairing
+    /// gave the sender: it holds in direct chats alone, no group is opened by it. A sender who is `blocked` is not heard
+    /// whatever the configuration says.
+    pub fn admit(&self, event: &Inbound, paired: Option<Role>, blocked: bool) -> Admission {
         use IgnoredReason as Why;
         if self.token_is_owner {
             return match event.kind {
@@ -261,8 +282,12 @@ impl Gate {
         let role = match event.conversation.kind {
             ConversationKind::Direct => match self.dm {
                 DmPolicy::Disabled => return Admission::Ignore(Why::Disabled),
-                _ if listed.is_some() || paired => listed.unwrap_or(Role::Member),
+                _ if listed.is_some() || paired.is_some() => listed.max(paired).unwrap_or(Role::Member),
                 DmPolicy::Open if contains(&self.allow_from, "*") => Role::Stranger,
+                // Words that are not the sender's own ask for nothing.
+                DmPolicy::Pairing if event.trust == Trust::Relayed => {
+                    return Admission::Ignore(Why::SenderNotAllowed);
+                }
                 DmPolicy::Pairing => return Admission::Pair,
                 DmPolicy::Allowlist | DmPolicy::Open => return Admission::Ignore(Why::SenderNotAllowed),
             },
@@ -396,36 +421,36 @@ mod tests {
                 ..ChannelPolicy::default()
             },
         );
-        assert_eq!(gate.admit(&event(&channel, Direct, "1", true), false, false), Admit(Role::Owner));
-        assert_eq!(gate.admit(&event(&channel, Direct, "3", true), false, false), Admit(Role::Trusted));
-        let stranger = gate.admit(&event(&channel, Direct, "2", true), false, false);
+        assert_eq!(gate.admit(&event(&channel, Direct, "1", true), None, false), Admit(Role::Owner));
+        assert_eq!(gate.admit(&event(&channel, Direct, "3", true), None, false), Admit(Role::Trusted));
+        let stranger = gate.admit(&event(&channel, Direct, "2", true), None, false);
         assert_eq!(stranger, Ignore(IgnoredReason::SenderNotAllowed), "an owner elsewhere is nobody here");
-        assert_eq!(gate.admit(&event(&channel, Direct, "9", true), true, false), Admit(Role::Member));
-        assert_eq!(gate.admit(&event(&channel, Direct, "1", true), false, true), Ignore(IgnoredReason::Blocked));
+        assert_eq!(gate.admit(&event(&channel, Direct, "9", true), Some(Role::Member), false), Admit(Role::Member));
+        assert_eq!(gate.admit(&event(&channel, Direct, "1", true), None, true), Ignore(IgnoredReason::Blocked));
         let mut forwarded = event(&channel, Direct, "1", true);
         forwarded.trust = Trust::Relayed;
-        assert_eq!(gate.admit(&forwarded, false, false), Admit(Role::Stranger));
+        assert_eq!(gate.admit(&forwarded, None, false), Admit(Role::Stranger));
     }
 
     #[test]
     fn the_webhook_is_open_to_strangers_and_others_pair() {
         use {Admission::*, ConversationKind::Direct};
         let (channel, webhook) = gate("webhook", ChannelPolicy::default());
-        assert_eq!(webhook.admit(&event(&channel, Direct, "u", true), false, false), Admit(Role::Stranger));
+        assert_eq!(webhook.admit(&event(&channel, Direct, "u", true), None, false), Admit(Role::Stranger));
         assert!(webhook.is_open());
         let (channel, closed) = gate("webhook", ChannelPolicy { allow_from: Some(vec![]), ..ChannelPolicy::default() });
-        let answer = closed.admit(&event(&channel, Direct, "u", true), false, false);
+        let answer = closed.admit(&event(&channel, Direct, "u", true), None, false);
         assert_eq!(answer, Ignore(IgnoredReason::SenderNotAllowed));
         assert!(!closed.admits_anyone());
         let (channel, telegram) = gate("telegram", ChannelPolicy::default());
-        assert_eq!(telegram.admit(&event(&channel, Direct, "u", true), false, false), Pair);
+        assert_eq!(telegram.admit(&event(&channel, Direct, "u", true), None, false), Pair);
     }
 
     #[test]
     fn groups_need_a_list_and_a_mention() {
         use {Admission::*, ConversationKind::Group};
         let (channel, none) = gate("telegram", ChannelPolicy::default());
-        let answer = none.admit(&event(&channel, Group, "1", true), false, false);
+        let answer = none.admit(&event(&channel, Group, "1", true), None, false);
         assert_eq!(answer, Ignore(IgnoredReason::GroupNotAllowed));
         let group =
             GroupConfig {
@@ -433,8 +458,8 @@ mod tests {
             };
         let (channel, listed) =
             gate("telegram", ChannelPolicy { groups: [("c1".into(), group)].into(), ..ChannelPolicy::default() });
-        assert_eq!(listed.admit(&event(&channel, Group, "9", true), false, false), Admit(Role::Stranger));
-        assert_eq!(listed.admit(&event(&channel, Group, "9", false), false, false), Context);
+        assert_eq!(listed.admit(&event(&channel, Group, "9", true), None, false), Admit(Role::Stranger));
+        assert_eq!(listed.admit(&event(&channel, Group, "9", false), None, false), Context);
         let mut woken = event(&channel, Group, "9", false);
         woken.text = "小龙虾，在吗".into();
         assert!(listed.wakes(&woken));
@@ -482,12 +507,12 @@ mod tests {
         for (n, (group_policy, group, sender, expected)) in table.into_iter().enumerate() {
             let (channel, gate) = gate("telegram", policy(group_policy, group));
             // Paired or not: pairing opens no group.
-            for paired in [false, true] {
+            for paired in [None, Some(Role::Member), Some(Role::Owner)] {
                 assert_eq!(gate.admit(&event(&channel, Group, sender, true), paired, false), expected, "case {n}");
             }
         }
         let (channel, gate) = gate("telegram", policy(None, Some(GroupConfig::default())));
-        assert_eq!(gate.admit(&event(&channel, Group, "1", true), false, true), Ignore(Why::Blocked));
+        assert_eq!(gate.admit(&event(&channel, Group, "1", true), None, true), Ignore(Why::Blocked));
     }
 
     #[test]
@@ -520,9 +545,9 @@ mod tests {
             let (channel, gate) = gate("telegram", policy);
             let mut said = event(&channel, Group, sender, false);
             said.text = text.to_owned();
-            assert_eq!(gate.admit(&said, false, false), expected, "{sender}: {text}");
+            assert_eq!(gate.admit(&said, None, false), expected, "{sender}: {text}");
             said.mentions_us = true;
-            assert!(matches!(gate.admit(&said, false, false), Admit(_)), "{sender}: {text}, mentioned");
+            assert!(matches!(gate.admit(&said, None, false), Admit(_)), "{sender}: {text}, mentioned");
         }
     }
 
@@ -546,10 +571,10 @@ mod tests {
         let (channel, webhook) = gate("webhook", ChannelPolicy::default());
         let mut bot = event(&channel, ConversationKind::Direct, "u", true);
         bot.sender.is_bot = true;
-        assert_eq!(webhook.admit(&bot, false, false), Admission::Ignore(IgnoredReason::Bot));
+        assert_eq!(webhook.admit(&bot, None, false), Admission::Ignore(IgnoredReason::Bot));
         let mut edit = event(&channel, ConversationKind::Direct, "u", true);
         edit.kind = InboundKind::Edit;
-        assert_eq!(webhook.admit(&edit, false, false), Admission::Ignore(IgnoredReason::NothingToAnswer));
+        assert_eq!(webhook.admit(&edit, None, false), Admission::Ignore(IgnoredReason::NothingToAnswer));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use channel_api::{Inbound, QueueMode};
 
-use crate::lang::Lang;
+use crate::{lang::Lang, policy::Role};
 
 /// A command of a person to the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +21,44 @@ pub enum Command {
     Queue(Option<Option<QueueMode>>),
     /// A queue mode that does not exist.
     BadQueueMode(String),
+    /// Who waits to be let in, and the owner's decision.
+    Pair(Pair),
+    /// Shuts a sender out: an id as it was written, or the sender of the message that this one answers.
+    Block(Option<String>),
+    /// Ends that.
+    Unblock(Option<String>),
 }
 
+/// What `/pair` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pair {
+    /// Who waits.
+    List,
+    /// Let them in.
+    Approve {
+        /// The code as it was written.
+        code: String,
+        /// The role, if one was named.
+        role: Option<Role>,
+    },
+    /// Do not.
+    Reject {
+        /// The code as it was written.
+        code: String,
+    },
+    /// Something else.
+    Unclear,
+}
+
+impl Command {
+    /// Whether it is about who may write: the owners' alone.
+    pub fn is_about_access(&self) -> bool {
+        matches!(self, Self::Pair(_) | Self::Block(_) | Self::Unblock(_))
+    }
+}
+
+/// The most bytes of a command: room for the longest id.
+const MOST: usize = 320;
 /// Words that stop a turn when they are the whole message. A short list on purpose: each is an order and nothing else.
 const STOP_WORDS: [&str; 12] =
     ["stop", "abort", "halt", "stop it", "stop now", "停", "停止", "停下", "停下来", "中止", "终止", "别做了"];
@@ -48,7 +84,10 @@ impl Command {
     /// The command a message is, with the language it was given in where its name tells. `/name@bot` is taken as
     /// `/name`; full-width `／` and letters work.
     pub fn parse(text: &str) -> Option<(Self, Option<Lang>)> {
-        let text = normalised(text);
+        // What was cut names nobody.
+        let whole = text.trim().len() <= MOST;
+        let folded = folded(text);
+        let text = folded.to_lowercase();
         let bare = text.trim_end_matches(|c: char| c.is_ascii_punctuation() || "。！？…，、～".contains(c)).trim();
         if STOP_WORDS.contains(&bare) {
             return Some((Self::Stop, Lang::of_text(bare)));
@@ -76,9 +115,31 @@ impl Command {
                     None => Self::BadQueueMode(mode.chars().take(32).collect()),
                 },
             },
+            "pair" | "pairing" | "配对" if whole => Self::Pair(pair(as_written(&folded))),
+            "block" | "拉黑" if whole => Self::Block(as_written(&folded).next().map(str::to_owned)),
+            "unblock" | "解除拉黑" if whole => Self::Unblock(as_written(&folded).next().map(str::to_owned)),
             _ => return None,
         };
         Some((command, lang))
+    }
+}
+
+/// The words behind the command's name, their case kept: ids differ by it.
+fn as_written(folded: &str) -> impl Iterator<Item = &str> {
+    folded.split_whitespace().skip(1)
+}
+
+fn pair<'a>(mut words: impl Iterator<Item = &'a str>) -> Pair {
+    let Some(what) = words.next() else { return Pair::List };
+    let (code, role, more) = (words.next().map(str::to_owned), words.next(), words.next());
+    match (what.to_lowercase().as_str(), code, role.map(|name| Role::named(&name.to_lowercase())), more) {
+        ("list" | "列表", None, None, None) => Pair::List,
+        ("approve" | "批准" | "同意", Some(code), None, None) => Pair::Approve { code, role: None },
+        ("approve" | "批准" | "同意", Some(code), Some(Some(role)), None) => {
+            Pair::Approve { code, role: Some(role) }
+        }
+        ("reject" | "拒绝", Some(code), None, None) => Pair::Reject { code },
+        _ => Pair::Unclear,
     }
 }
 
@@ -92,11 +153,16 @@ fn mode_named(name: &str) -> Option<QueueMode> {
     }
 }
 
-/// Lower case, full-width forms made ordinary, invisible characters removed, outer white space cut.
+/// [`folded`], in lower case.
 fn normalised(text: &str) -> String {
+    folded(text).to_lowercase()
+}
+
+/// Full-width forms made ordinary, invisible characters removed, outer white space cut.
+fn folded(text: &str) -> String {
     use unicode_normalization::UnicodeNormalization;
     let text = text.trim();
-    if text.len() > 256 {
+    if text.len() > MOST {
         // No command is that long; the rest of a long message never matters here.
         return text.chars().take(64).collect();
     }
@@ -104,7 +170,6 @@ fn normalised(text: &str) -> String {
         .filter(
             |c| !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'),
         )
-        .flat_map(char::to_lowercase)
         .collect::<String>()
         .trim()
         .to_owned()
@@ -140,11 +205,33 @@ mod tests {
             ("/new and tell me a story", None),
             ("", None),
             ("/", None),
+            ("/pair", Some(Command::Pair(Pair::List))),
+            ("/配对", Some(Command::Pair(Pair::List))),
+            ("/pair approve abcd2345", Some(Command::Pair(Pair::Approve { code: "abcd2345".into(), role: None }))),
+            (
+                "／Pair Approve ABCD2345 Owner",
+                Some(Command::Pair(Pair::Approve { code: "ABCD2345".into(), role: Some(Role::Owner) })),
+            ),
+            (
+                "/配对 批准 ABCD2345 信任",
+                Some(Command::Pair(Pair::Approve { code: "ABCD2345".into(), role: Some(Role::Trusted) })),
+            ),
+            ("/pair reject ABCD2345", Some(Command::Pair(Pair::Reject { code: "ABCD2345".into() }))),
+            ("/pair approve ABCD2345 emperor", Some(Command::Pair(Pair::Unclear))),
+            ("/pair approve", Some(Command::Pair(Pair::Unclear))),
+            ("/pair ABCD2345", Some(Command::Pair(Pair::Unclear))),
+            ("/block", Some(Command::Block(None))),
+            ("/block@crawfish_bot ou_AbC", Some(Command::Block(Some("ou_AbC".into())))),
+            ("/拉黑 123", Some(Command::Block(Some("123".into())))),
+            ("/解除拉黑 123", Some(Command::Unblock(Some("123".into())))),
+            ("/blocked", None),
         ];
         for (text, expected) in table {
             assert_eq!(Command::parse(text).map(|(command, _)| command), expected, "{text:?}");
         }
         assert_eq!(Command::parse("/停止").and_then(|(_, lang)| lang), Some(Lang::Zh));
+        let long = format!("/block {}", "x".repeat(400));
+        assert_eq!(Command::parse(&long), None, "a cut id is nobody's");
         let long = format!("/help {}", "x".repeat(100_000));
         assert_eq!(Command::parse(&long).map(|(command, _)| command), Some(Command::Help));
     }

@@ -9,12 +9,13 @@ use channel_api::{
 use serde_json::{Value, json};
 
 use super::{
-    Action, BootId, Claim, ClaimAsk, ClaimKind, DeadResolution, EventFilter, Finish, Finished, LaneKey, Lease, Load,
-    MovedGroup, NewBatch, NewEntry, NewHeard, NewPart, NextPart, OutboxPart, OverCap, PartFilter, PartOutcome,
-    Recovered, Release, Released, Retention, SessionChange, StepKind, StepRecord, StepState, Store, StoreError, Stored,
-    TurnOutcome, TurnsOf,
+    AccessRows, Action, Approve, Approved, Asked, BootId, Claim, ClaimAsk, ClaimKind, DeadResolution, EventFilter,
+    Finish, Finished, LaneKey, Lease, Load, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, NewPart, NextPart,
+    OutboxPart, OverCap, PartFilter, PartOutcome, Recovered, Release, Released, Retention, SessionChange, StepKind,
+    StepRecord, StepState, Store, StoreError, Stored, TurnOutcome, TurnsOf, Welcome, Who,
 };
 use crate::{
+    lang::Lang,
     model::{Message, ToolCall, Usage},
     policy::Role,
     session::SessionKey,
@@ -107,6 +108,15 @@ suite!(
         upkeep_answers,
         what_waits_for_a_time_moves_with_the_clock,
         the_sender_of_what_a_crash_buried_is_told,
+        strangers_ask_once_and_three_of_a_channel_wait,
+        a_request_its_words_and_the_cursor_are_one_commit,
+        an_approval_is_good_once_and_says_so_again,
+        the_first_approved_owns_when_nobody_does,
+        a_rejected_request_is_silent_until_its_hour_is_over,
+        revoking_ends_direct_chats_alone,
+        blocking_ends_everything_of_one_sender,
+        a_block_of_a_kind_holds_on_every_account,
+        what_a_blocked_sender_left_to_go_on_is_settled,
     ]
 );
 
@@ -362,7 +372,7 @@ async fn a_batch_and_its_cursor_are_one_commit(store: &dyn Store) {
         .collect();
     assert!(seqs[0] < seqs[1]);
     assert_eq!(store.kv_get(&channel(), "offset").await, Ok(Some("7".to_owned())));
-    store.accept(NewBatch { entries: Vec::new(), cursor: cursor("8"), ..NewBatch::default() }).await.expect("accepts");
+    store.accept(NewBatch { cursor: cursor("8"), ..NewBatch::default() }).await.expect("accepts");
     assert_eq!(store.kv_get(&channel(), "offset").await, Ok(Some("8".to_owned())));
 }
 
@@ -1685,4 +1695,256 @@ async fn upkeep_answers(store: &dyn Store) {
         store.accept(NewBatch { entries: vec![new_entry("2", "s", "a")], ..NewBatch::default() }).await,
         Err(StoreError::Unavailable(_))
     ));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Who was let in and who was shut out.
+
+pub const HOUR: i64 = 3_600_000;
+
+/// `sender` asks on `test:<account>` at `at`; their code is `code`.
+pub fn asks(account: &str, sender: &str, code: &str, at: i64) -> NewPairing {
+    let channel = ChannelId::new("test", account);
+    NewPairing {
+        channel: channel.clone(),
+        sender: sender.to_owned(),
+        name: Some(format!("name of {sender}")),
+        code: code.to_owned(),
+        lang: Lang::En,
+        address: Address { channel, lane: sender.to_owned(), data: json!({ "chat": sender }) },
+        parts: vec![new_part(code, None, sender)],
+        at,
+        expires_at: at + HOUR,
+    }
+}
+
+pub async fn ask(store: &dyn Store, new: NewPairing) -> Asked {
+    let batch = NewBatch { pairings: vec![new], ..NewBatch::default() };
+    match store.accept(batch).await.expect("accepts").pop() {
+        Some(Stored::Asked(asked)) => asked,
+        other => panic!("an answer to a request, not {other:?}"),
+    }
+}
+
+/// Says "in" to whoever is let in.
+pub fn welcome() -> Welcome {
+    Arc::new(|asked, address, _, _| vec![new_part(&format!("in-{}", asked.code), None, &address.lane)])
+}
+
+pub fn approve_of(code: &str, now: i64) -> Approve {
+    Approve { scope: None, code: code.to_owned(), role: None, may_own: false, welcome: welcome(), now }
+}
+
+async fn approve(store: &dyn Store, code: &str, now: i64) -> Result<Approved, StoreError> {
+    store.approve(approve_of(code, now)).await
+}
+
+pub fn who(scope: &str, sender: &str) -> Who {
+    Who { scope: scope.to_owned(), sender: sender.to_owned() }
+}
+
+async fn rows(store: &dyn Store, now: i64) -> AccessRows {
+    store.access(now).await.expect("reads")
+}
+
+async fn codes(store: &dyn Store, now: i64) -> Vec<String> {
+    rows(store, now).await.pairings.into_iter().map(|row| row.code).collect()
+}
+
+/// What each part of a lane says.
+async fn words(store: &dyn Store, lane: &str) -> Vec<String> {
+    let parts = store.parts(PartFilter::default(), 99).await.expect("reads");
+    let mut words: Vec<String> = parts.into_iter().filter(|part| part.lane == lane).map(|part| part.text).collect();
+    words.reverse();
+    words
+}
+
+async fn strangers_ask_once_and_three_of_a_channel_wait(store: &dyn Store) {
+    let new = |lane: &str| Asked::New { lanes: vec![lane_of(lane)] };
+    assert_eq!(ask(store, asks("main", "a", "A", 1_000)).await, new("a"));
+    assert_eq!(ask(store, asks("main", "a", "A2", 2_000)).await, Asked::Again, "one code while it is good");
+    assert_eq!(ask(store, asks("main", "b", "B", 1_000)).await, new("b"));
+    assert_eq!(ask(store, asks("main", "c", "C", 1_000)).await, new("c"));
+    assert_eq!(ask(store, asks("main", "d", "D", 1_000)).await, Asked::Silence, "three of a channel wait");
+    assert_eq!(ask(store, asks("other", "a", "E", 1_000)).await, new("a"), "each account has its own three");
+    assert_eq!(ask(store, asks("other", "d", "A", 1_000)).await, Asked::Silence, "nobody gets another's code");
+    assert_eq!(codes(store, 1_000).await, ["A", "B", "C", "E"]);
+    assert_eq!(words(store, "a").await, ["part A", "part E"]);
+    assert!(words(store, "d").await.is_empty());
+    // Their hour is over: the fourth has a place, and so has who asked before, with a new code.
+    assert!(codes(store, 1_000 + HOUR).await.is_empty());
+    assert_eq!(ask(store, asks("main", "d", "D", 1_000 + HOUR)).await, new("d"));
+    assert_eq!(ask(store, asks("main", "a", "A3", 1_000 + HOUR)).await, new("a"));
+    assert_eq!(codes(store, 1_000 + HOUR).await, ["D", "A3"]);
+    // A thousand at once are three.
+    let many = (0..1_000).map(|n| asks("flood", &format!("s{n}"), &format!("F{n}"), 1_000)).collect();
+    let answers = store.accept(NewBatch { pairings: many, ..NewBatch::default() }).await.expect("accepts");
+    let new = answers.iter().filter(|answer| matches!(answer, Stored::Asked(Asked::New { .. }))).count();
+    assert_eq!((answers.len(), new), (1_000, 3));
+    assert_eq!(store.load().await, Ok(Load::default()), "the queue knows nothing of it");
+    // What is past its hour goes with upkeep.
+    while store.prune(1_000 + 9 * HOUR, &Retention::default()).await.expect("prunes") {}
+    assert_eq!(codes(store, 0).await, Vec::<String>::new());
+}
+
+async fn a_request_its_words_and_the_cursor_are_one_commit(store: &dyn Store) {
+    let cursor = Some((channel(), Cursor { key: "offset".to_owned(), value: "7".to_owned() }));
+    let batch =
+        NewBatch { entries: vec![new_entry("1", "s", "z")], pairings: vec![asks("main", "a", "A", 1_000)], cursor };
+    let stored = store.accept(batch).await.expect("accepts");
+    assert!(matches!(stored[..], [Stored::New { .. }, Stored::Asked(Asked::New { .. })]), "{stored:?}");
+    assert_eq!(store.kv_get(&channel(), "offset").await, Ok(Some("7".to_owned())));
+    // A part whose id is taken cannot be stored: then nothing of its batch is.
+    let taken = NewPairing { parts: vec![new_part("A", None, "b")], ..asks("main", "b", "B", 1_000) };
+    let cursor = Some((channel(), Cursor { key: "offset".to_owned(), value: "8".to_owned() }));
+    let batch = NewBatch { entries: vec![new_entry("2", "s", "z")], pairings: vec![taken], cursor };
+    assert!(matches!(store.accept(batch).await, Err(StoreError::Unavailable(_))));
+    assert_eq!(codes(store, 1_000).await, ["A"]);
+    assert_eq!(store.kv_get(&channel(), "offset").await, Ok(Some("7".to_owned())));
+    assert_eq!(store.load().await.expect("counts").queued, 1);
+}
+
+async fn an_approval_is_good_once_and_says_so_again(store: &dyn Store) {
+    ask(store, asks("main", "a", "A", 1_000)).await;
+    ask(store, asks("main", "b", "B", 1_000)).await;
+    for wrong in ["X", "a", ""] {
+        assert_eq!(approve(store, wrong, 2_000).await, Err(StoreError::NotFound), "{wrong}");
+    }
+    let elsewhere = Approve { scope: Some("test:other".to_owned()), ..approve_of("A", 2_000) };
+    assert_eq!(store.approve(elsewhere).await, Err(StoreError::NotFound));
+    let late = approve(store, "A", 1_000 + HOUR).await;
+    assert_eq!(late, Err(StoreError::NotFound), "a code that is too old looks like a wrong one");
+    let kind = Approve { scope: Some("test".to_owned()), role: Some(Role::Trusted), ..approve_of("A", 2_000) };
+    let first = store.approve(kind).await.expect("approves");
+    assert_eq!((first.row.role, first.first_owner, first.again), (Role::Trusted, false, false));
+    assert_eq!((first.row.sender.as_str(), first.row.name.as_deref()), ("a", Some("name of a")));
+    assert_eq!(first.lanes, [lane_of("a")]);
+    let again = approve(store, "A", 3_000).await.expect("approves");
+    assert_eq!((&again.row, again.again, again.lanes.len()), (&first.row, true, 0));
+    assert_eq!(words(store, "a").await, ["part A", "part in-A"], "told once");
+    let rows = rows(store, 2_000).await;
+    assert_eq!(rows.approved, [first.row]);
+    assert_eq!(rows.pairings.len(), 1);
+    assert_eq!(ask(store, asks("main", "a", "A2", 4_000)).await, Asked::Again, "whoever was let in needs no code");
+}
+
+async fn the_first_approved_owns_when_nobody_does(store: &dyn Store) {
+    for (sender, code) in [("a", "A"), ("b", "B"), ("c", "C")] {
+        ask(store, asks("main", sender, code, 1_000)).await;
+    }
+    let may = |code: &str, role| Approve { may_own: true, role, ..approve_of(code, 2_000) };
+    let plain = store.approve(may("A", Some(Role::Member))).await.expect("approves");
+    assert_eq!((plain.row.role, plain.first_owner), (Role::Member, false), "a role that was named is the role");
+    let first = store.approve(may("B", None)).await.expect("approves");
+    assert_eq!((first.row.role, first.first_owner), (Role::Owner, true));
+    let second = store.approve(may("C", None)).await.expect("approves");
+    assert_eq!((second.row.role, second.first_owner), (Role::Member, false));
+}
+
+async fn a_rejected_request_is_silent_until_its_hour_is_over(store: &dyn Store) {
+    ask(store, asks("main", "a", "A", 1_000)).await;
+    assert_eq!(store.reject(Some("test:other"), "A", 2_000).await, Err(StoreError::NotFound));
+    assert_eq!(store.reject(None, "A", 2_000).await.expect("rejects").sender, "a");
+    assert_eq!(store.reject(None, "A", 2_000).await, Err(StoreError::NotFound));
+    assert_eq!(approve(store, "A", 2_000).await, Err(StoreError::NotFound));
+    assert_eq!(ask(store, asks("main", "a", "A2", 3_000)).await, Asked::Silence);
+    for (sender, code) in [("b", "B"), ("c", "C"), ("d", "D")] {
+        let asked = ask(store, asks("main", sender, code, 3_000)).await;
+        assert!(matches!(asked, Asked::New { .. }), "a rejected one takes no place");
+    }
+    let asked = ask(store, asks("main", "a", "A3", 1_000 + HOUR)).await;
+    assert_eq!(asked, Asked::Silence, "its hour is over, and three wait");
+    assert_eq!(codes(store, 3_000).await, ["B", "C", "D"]);
+}
+
+/// A message in a direct chat.
+fn direct(id: &str, session: &str, sender: &str) -> NewEntry {
+    let mut entry = new_entry(id, session, sender);
+    entry.inbound.conversation.kind = ConversationKind::Direct;
+    entry
+}
+
+async fn silent(store: &dyn Store, id: &str) -> Option<String> {
+    settled(store, id).await.and_then(|settled| settled.silent)
+}
+
+async fn revoking_ends_direct_chats_alone(store: &dyn Store) {
+    ask(store, asks("main", "a", "A", 1_000)).await;
+    approve(store, "A", 1_000).await.expect("approves");
+    accept_all(store, vec![direct("1", "d", "a"), direct("2", "d", "a"), new_entry("3", "g", "a")]).await;
+    let claim = claim(store).await;
+    assert_eq!(ids(&claim), ["1"]);
+    assert_eq!(store.revoke(&who("test:other", "a"), 2_000).await, Err(StoreError::NotFound));
+    let ended = store.revoke(&who("test:main", "a"), 2_000).await.expect("revokes");
+    assert_eq!((ended.running, ended.settled, ended.events.len()), (vec![key("d")], 1, 1));
+    assert_eq!(store.stop_asked(&claim.lease).await, Ok(true));
+    assert_eq!(silent(store, "2").await.as_deref(), Some("stopped"));
+    assert_eq!(store.load().await.expect("counts").queued, 2);
+    let stopped = Finish { outcome: TurnOutcome::Stopped, ..finish_of(&claim, Vec::new()) };
+    assert!(!store.finish(stopped).await.expect("finishes").more);
+    assert_eq!(ids(&self::claim(store).await), ["3"], "what a group admits is not a pairing's");
+    assert!(rows(store, 2_000).await.approved.is_empty());
+    assert_eq!(store.revoke(&who("test:main", "a"), 2_000).await, Err(StoreError::NotFound));
+    let asked = ask(store, asks("main", "a", "A2", 2_000)).await;
+    assert!(matches!(asked, Asked::New { .. }), "a stranger again");
+}
+
+async fn blocking_ends_everything_of_one_sender(store: &dyn Store) {
+    ask(store, asks("main", "a", "A", 1_000)).await;
+    approve(store, "A", 1_000).await.expect("approves");
+    ask(store, asks("main", "x", "X", 1_000)).await;
+    accept_all(
+        store,
+        vec![new_entry("1", "g", "a"), new_entry("2", "g", "b"), new_entry("3", "g", "a"), direct("4", "d", "a")],
+    )
+    .await;
+    let running = claim(store).await;
+    assert_eq!(ids(&running), ["1"]);
+    let ended = store.block(&who("test:main", "a"), 2_000).await.expect("blocks");
+    assert_eq!((ended.running, ended.settled), (vec![key("g")], 2));
+    nothing_due(store, 2_000).await;
+    assert_eq!(silent(store, "4").await.as_deref(), Some("stopped"));
+    assert_eq!(settled(store, "2").await, None, "the others' messages wait");
+    let stopped = Finish { outcome: TurnOutcome::Stopped, ..finish_of(&running, Vec::new()) };
+    assert!(store.finish(stopped).await.expect("finishes").more);
+    let next = claim(store).await;
+    assert_eq!(ids(&next), ["2"]);
+    finish(store, &next).await;
+    assert_eq!(store.load().await, Ok(Load::default()));
+    // The approval is gone, and nobody who is blocked can ask. Blocking twice is once.
+    store.block(&who("test:main", "a"), 2_500).await.expect("blocks");
+    store.block(&who("test:main", "x"), 2_500).await.expect("blocks");
+    let found = rows(store, 2_500).await;
+    assert_eq!((found.approved.len(), found.pairings.len()), (0, 0));
+    let blocked: Vec<_> = found.blocked.iter().map(|row| (row.sender.as_str(), row.created_at)).collect();
+    assert_eq!(blocked, [("a", 2_000), ("x", 2_500)]);
+    assert_eq!(ask(store, asks("main", "a", "A2", 2_500)).await, Asked::Silence);
+    store.unblock(&who("test:main", "a")).await.expect("unblocks");
+    assert_eq!(store.unblock(&who("test:main", "a")).await, Err(StoreError::NotFound));
+    assert!(matches!(ask(store, asks("main", "a", "A2", 2_500)).await, Asked::New { .. }));
+}
+
+async fn a_block_of_a_kind_holds_on_every_account(store: &dyn Store) {
+    ask(store, asks("main", "a", "A", 1_000)).await;
+    ask(store, asks("other", "a", "B", 1_000)).await;
+    approve(store, "B", 1_000).await.expect("approves");
+    store.block(&who("tes", "a"), 2_000).await.expect("blocks");
+    assert_eq!(rows(store, 2_000).await.approved.len(), 1, "a kind is the whole word");
+    store.block(&who("test", "a"), 2_000).await.expect("blocks");
+    let found = rows(store, 2_000).await;
+    assert_eq!((found.approved.len(), found.pairings.len()), (0, 0));
+    assert_eq!(ask(store, asks("main", "a", "C", 2_000)).await, Asked::Silence);
+    assert_eq!(store.unblock(&who("test:main", "a")).await, Err(StoreError::NotFound), "only as it was blocked");
+}
+
+async fn what_a_blocked_sender_left_to_go_on_is_settled(store: &dyn Store) {
+    accept_all(store, vec![new_entry("1", "s", "a"), new_entry("2", "s", "b")]).await;
+    let claim = claim(store).await;
+    store.park(&claim.lease, 900_000).await.expect("parks");
+    nothing_due(store, 2_000).await;
+    let ended = store.block(&who("test:main", "a"), 2_000).await.expect("blocks");
+    assert_eq!((ended.running.len(), ended.settled), (0, 0), "the next claim settles what was to go on");
+    let next = self::claim(store).await;
+    assert_eq!(ids(&next), ["2"]);
+    assert_eq!(silent(store, "1").await.as_deref(), Some("stopped"));
 }

@@ -8,10 +8,14 @@ use channel_api::{InboxId, PartId, QueueMode, Receipt};
 use proptest::prelude::*;
 
 use super::{
-    Action, Claim, ClaimAsk, ClaimKind, NewBatch, NextPart, OutboxPart, PartOutcome, Released, SessionChange, Store,
-    StoreError, Stored,
-    conformance::{backlog, boot, finish_of, ids, in_mode, key, lane_of, new_heard, new_part, release_of, sqlite},
+    Action, Approve, Asked, Claim, ClaimAsk, ClaimKind, NewBatch, NextPart, OutboxPart, PartOutcome, Released,
+    SessionChange, Store, StoreError, Stored,
+    conformance::{
+        HOUR, approve_of, ask, asks, backlog, boot, finish_of, ids, in_mode, key, lane_of, new_heard, new_part,
+        release_of, sqlite, who,
+    },
 };
+use crate::policy::Role;
 
 /// What of a group is kept.
 const KEEP: u32 = 3;
@@ -461,6 +465,155 @@ async fn run(store: &dyn Store, ops: Vec<Op>) {
     assert_eq!(store.dead_letters(None, 999).await.expect("reads").len(), dead);
 }
 
+/// One thing that happens to who may write: `sender` of four, on account `account` of two.
+#[derive(Clone, Debug)]
+enum AccessOp {
+    Ask { account: usize, sender: usize },
+    Approve { nth: usize, owner: bool },
+    Reject { nth: usize },
+    Revoke { account: usize, sender: usize },
+    Block { account: Option<usize>, sender: usize },
+    Unblock { account: Option<usize>, sender: usize },
+    Later { minutes: i64 },
+    Prune,
+}
+
+fn access_op() -> impl Strategy<Value = AccessOp> {
+    let one = || (0..2_usize, 0..5_usize);
+    let some = || (prop::option::of(0..2_usize), 0..5_usize);
+    prop_oneof![
+        8 => one().prop_map(|(account, sender)| AccessOp::Ask { account, sender }),
+        4 => (any::<usize>(), any::<bool>()).prop_map(|(nth, owner)| AccessOp::Approve { nth, owner }),
+        2 => any::<usize>().prop_map(|nth| AccessOp::Reject { nth }),
+        2 => one().prop_map(|(account, sender)| AccessOp::Revoke { account, sender }),
+        2 => some().prop_map(|(account, sender)| AccessOp::Block { account, sender }),
+        2 => some().prop_map(|(account, sender)| AccessOp::Unblock { account, sender }),
+        2 => (1..50_i64).prop_map(|minutes| AccessOp::Later { minutes }),
+        1 => Just(AccessOp::Prune),
+    ]
+}
+
+/// A request: account, sender, code, end, rejected.
+type Request = (usize, usize, String, i64, bool);
+
+#[derive(Debug, Default)]
+struct AccessModel {
+    requests: Vec<Request>,
+    /// Account, sender, code, role.
+    approved: Vec<(usize, usize, String, Role)>,
+    /// `None` = every account.
+    blocked: Vec<(Option<usize>, usize)>,
+}
+
+const ACCOUNTS: [&str; 2] = ["one", "two"];
+
+fn scope(account: Option<usize>) -> String {
+    account.map_or("test".to_owned(), |account| format!("test:{}", ACCOUNTS[account]))
+}
+
+async fn run_access(store: &dyn Store, ops: Vec<AccessOp>) {
+    let mut model = AccessModel::default();
+    let mut codes: Vec<String> = vec!["never".to_owned()];
+    let mut now = 1_000;
+    for (n, op) in ops.into_iter().enumerate() {
+        match op {
+            AccessOp::Ask { account, sender } => {
+                let code = format!("C{n}");
+                model.requests.retain(|one| one.0 != account || one.3 > now);
+                let known = model.requests.iter().find(|one| (one.0, one.1) == (account, sender));
+                let shut = model.blocked.iter().any(|one| one.1 == sender && one.0.is_none_or(|at| at == account));
+                let waiting = model.requests.iter().filter(|one| one.0 == account && !one.4).count();
+                let let_in = model.approved.iter().any(|one| (one.0, one.1) == (account, sender));
+                let expected = match known {
+                    _ if shut => Some(Asked::Silence),
+                    Some(one) if one.4 => Some(Asked::Silence),
+                    Some(_) => Some(Asked::Again),
+                    None if let_in => Some(Asked::Again),
+                    None if waiting >= 3 => Some(Asked::Silence),
+                    None => None,
+                };
+                let found = ask(store, asks(ACCOUNTS[account], &format!("u{sender}"), &code, now)).await;
+                match expected {
+                    Some(expected) => assert_eq!(found, expected),
+                    None => {
+                        assert!(matches!(found, Asked::New { .. }), "{found:?}");
+                        model.requests.push((account, sender, code.clone(), now + HOUR, false));
+                        codes.push(code);
+                    }
+                }
+            }
+            AccessOp::Approve { nth, owner } => {
+                let code = codes[nth % codes.len()].clone();
+                let role = owner.then_some(Role::Owner);
+                let found = store.approve(Approve { role, may_own: true, ..approve_of(&code, now) }).await;
+                let good = model.requests.iter().position(|one| one.2 == code && one.3 > now && !one.4);
+                let owned = model.approved.iter().any(|one| one.3 == Role::Owner);
+                if let Some(at) = good {
+                    let (account, sender, code, ..) = model.requests.remove(at);
+                    let role = if owner || !owned { Role::Owner } else { Role::Member };
+                    let found = found.expect("approves");
+                    assert_eq!((found.row.role, found.first_owner, found.again), (role, !owned, false));
+                    model.approved.retain(|one| (one.0, one.1) != (account, sender));
+                    model.approved.push((account, sender, code, role));
+                } else if let Some(one) = model.approved.iter().find(|one| one.2 == code) {
+                    let found = found.expect("was approved");
+                    assert_eq!((found.again, found.row.role), (true, one.3));
+                } else {
+                    assert_eq!(found, Err(StoreError::NotFound));
+                }
+            }
+            AccessOp::Reject { nth } => {
+                let code = codes[nth % codes.len()].clone();
+                let found = store.reject(None, &code, now).await;
+                match model.requests.iter_mut().find(|one| one.2 == code && one.3 > now && !one.4) {
+                    Some(one) => {
+                        one.4 = true;
+                        assert_eq!(found.expect("rejects").code, code);
+                    }
+                    None => assert_eq!(found, Err(StoreError::NotFound)),
+                }
+            }
+            AccessOp::Revoke { account, sender } => {
+                let found = store.revoke(&who(&scope(Some(account)), &format!("u{sender}")), now).await;
+                let before = model.approved.len();
+                model.approved.retain(|one| (one.0, one.1) != (account, sender));
+                assert_eq!(found.is_ok(), model.approved.len() < before);
+            }
+            AccessOp::Block { account, sender } => {
+                store.block(&who(&scope(account), &format!("u{sender}")), now).await.expect("blocks");
+                let hit = |at: usize, of: usize| of == sender && account.is_none_or(|account| account == at);
+                model.approved.retain(|one| !hit(one.0, one.1));
+                model.requests.retain(|one| !hit(one.0, one.1));
+                if !model.blocked.contains(&(account, sender)) {
+                    model.blocked.push((account, sender));
+                }
+            }
+            AccessOp::Unblock { account, sender } => {
+                let found = store.unblock(&who(&scope(account), &format!("u{sender}"))).await;
+                let before = model.blocked.len();
+                model.blocked.retain(|one| *one != (account, sender));
+                assert_eq!(found.is_ok(), model.blocked.len() < before);
+            }
+            AccessOp::Later { minutes } => now += minutes * 60_000,
+            AccessOp::Prune => {
+                store.prune(now, &Default::default()).await.expect("prunes");
+                model.requests.retain(|one| one.3 > now);
+            }
+        }
+        let rows = store.access(now).await.expect("reads");
+        let waiting: Vec<&str> = rows.pairings.iter().map(|row| row.code.as_str()).collect();
+        let expected: Vec<&str> =
+            model.requests.iter().filter(|one| one.3 > now && !one.4).map(|one| one.2.as_str()).collect();
+        assert_eq!(waiting, expected);
+        let mut roles: Vec<_> = rows.approved.iter().map(|row| row.role).collect();
+        let mut expected: Vec<_> = model.approved.iter().map(|one| one.3).collect();
+        roles.sort();
+        expected.sort();
+        assert_eq!(roles, expected);
+        assert_eq!(rows.blocked.len(), model.blocked.len());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -470,6 +623,17 @@ proptest! {
         runtime.block_on(async {
             let fixture = sqlite().await;
             run(&*fixture.store, ops).await;
+            fixture.store.close().await;
+            drop(fixture.keep);
+        });
+    }
+
+    #[test]
+    fn a_store_lets_in_and_shuts_out_whom_the_model_does(ops in prop::collection::vec(access_op(), 1..80)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let fixture = sqlite().await;
+            run_access(&*fixture.store, ops).await;
             fixture.store.close().await;
             drop(fixture.keep);
         });

@@ -15,6 +15,7 @@ use sqlx::{
 
 use super::{LaneKey, StoreError};
 
+mod access;
 mod channel;
 mod claim;
 mod event;
@@ -140,6 +141,7 @@ fn refuse_remains(path: &Path) -> Result<(), OpenError> {
 fn migrator() -> Migrator {
     let list = [
         (1, "spine", include_str!("../../migrations/sqlite/0001_spine.sql")),
+        (2, "access", include_str!("../../migrations/sqlite/0002_access.sql")),
         (3, "groups", include_str!("../../migrations/sqlite/0003_groups.sql")),
     ];
     Migrator::with_migrations(

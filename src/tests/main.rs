@@ -15,6 +15,7 @@ mod first_start;
 mod groups;
 mod models;
 mod order;
+mod pairing;
 mod poison;
 mod pseudo;
 mod queue;

@@ -311,6 +311,31 @@ impl SessionStore for Rows {
 }
 
 #[async_trait]
+impl AccessStore for Rows {
+    async fn access(&self, _: i64) -> Result<AccessRows, StoreError> {
+        Ok(AccessRows::default())
+    }
+    async fn approve(&self, _: Approve) -> Result<Approved, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn reject(&self, _: Option<&str>, _: &str, _: i64) -> Result<PairingRow, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn revoke(&self, _: &Who, _: i64) -> Result<Ended, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn block(&self, _: &Who, _: i64) -> Result<Ended, StoreError> {
+        Ok(Ended::default())
+    }
+    async fn unblock(&self, _: &Who) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn end(&self, _: &Who, _: bool, _: i64) -> Result<Ended, StoreError> {
+        Ok(Ended::default())
+    }
+}
+
+#[async_trait]
 impl ChannelStore for Rows {
     async fn kv_get(&self, _: &ChannelId, _: &str) -> Result<Option<String>, StoreError> {
         Err(StoreError::NotFound)

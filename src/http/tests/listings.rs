@@ -6,7 +6,7 @@ use channel_api::{Clock, InboxId, TurnId};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Events, GOOD, Gateway, MAIN, bearer, code, sent, start_on, status};
+use super::{Events, GOOD, Gateway, MAIN, access_on, bearer, code, sent, start_on, status};
 use crate::{
     clock::SystemClock,
     config::LimitsConfig,
@@ -39,7 +39,9 @@ async fn real() -> Real {
     let journal = Journal::new();
     let gateway =
         start_on(ServerConfig::default(), Limits::default(), journal.clone(), Default::default(), |channels| {
+            let access = access_on(store.clone(), channels);
             let intake = Intake {
+                access: access.clone(),
                 inbox: store.clone(),
                 sessions: store.clone(),
                 channels: channels.clone(),
@@ -55,7 +57,7 @@ async fn real() -> Real {
                 stopping: CancellationToken::new(),
                 senders: SenderRates::default(),
             };
-            (store.clone() as Arc<dyn Store>, Arc::new(intake) as Arc<dyn channel_api::Intake>)
+            (store.clone() as Arc<dyn Store>, Arc::new(intake) as Arc<dyn channel_api::Intake>, access)
         })
         .await;
     Real { gateway, store, boot, clock, _dir: dir }

@@ -5,7 +5,7 @@ use channel_api::{ChannelId, Inbound, InboxId, QueueMode, Settled};
 use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    SqliteStore, channel, event, get, group, json, outbox, push_lane, session, small, to_json,
+    SqliteStore, access, channel, event, get, group, json, outbox, push_lane, session, small, to_json,
     writer::{Delta, Tx, Write},
 };
 use crate::{
@@ -13,7 +13,8 @@ use crate::{
     session::SessionKey,
     store::{
         Action, Claim, ClaimAsk, DeadLetter, DeadResolution, EventRow, Finish, Finished, InboxEntry, InboxStore, Lease,
-        Load, MovedGroup, NewBatch, NewEntry, NewHeard, OverCap, Release, Released, SessionChange, StoreError, Stored,
+        Load, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, OverCap, Release, Released, SessionChange,
+        StoreError, Stored,
     },
 };
 
@@ -65,7 +66,8 @@ impl InboxStore for SqliteStore {
             let payload = to_json(&new.inbound)?;
             entries.push(Prepared { sender: sender_of(&new.inbound), payload, new });
         }
-        self.write(Accept { entries, cursor: batch.cursor, heard: batch.heard, moved: batch.moved }).await
+        let NewBatch { pairings, cursor, heard, moved, .. } = batch;
+        self.write(Accept { entries, pairings, cursor, heard, moved }).await
     }
 
     async fn claim(&self, ask: &ClaimAsk) -> Result<Vec<Claim>, StoreError> {
@@ -210,6 +212,7 @@ impl InboxStore for SqliteStore {
 /// Commit 1.
 struct Accept {
     entries: Vec<Prepared>,
+    pairings: Vec<NewPairing>,
     cursor: Option<(ChannelId, channel_api::Cursor)>,
     heard: Vec<NewHeard>,
     moved: Vec<MovedGroup>,
@@ -246,6 +249,9 @@ impl Write for Accept {
         let mut stored = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
             stored.push(entry.accept(tx).await?);
+        }
+        for pairing in &self.pairings {
+            stored.push(Stored::Asked(access::ask(tx, pairing).await?));
         }
         if let Some((channel, cursor)) = &self.cursor {
             channel::set(tx, channel, &cursor.key, &cursor.value).await?;

@@ -65,6 +65,26 @@ pub(super) async fn free(tx: &mut Tx<'_>, session: i64, hold_until: i64, parked:
     Ok(())
 }
 
+/// Counts again what waits in a session from which messages were taken, leased or not.
+pub(super) async fn recount(tx: &mut Tx<'_>, session: i64) -> Result<(), StoreError> {
+    sqlx::query(concat!(
+        "UPDATE session SET
+             (pending, suspects) = (SELECT count(*), coalesce(sum(suspect), 0) FROM inbox INDEXED BY inbox_open
+                                    WHERE session = session.id AND state < 2 AND state = 0),
+             ready_seq = CASE WHEN lease_boot IS NULL AND EXISTS (SELECT 1 FROM inbox INDEXED BY inbox_open
+                                           WHERE session = session.id AND state < 2 AND state = 0)
+                              THEN coalesce(ready_seq, ",
+        next_ready!(),
+        ") END, not_before = max(hold_until, ",
+        head_not_before!(),
+        ") WHERE id = $1",
+    ))
+    .bind(session)
+    .execute(&mut *tx.conn)
+    .await?;
+    Ok(())
+}
+
 macro_rules! session_columns {
     () => {
         "key, agent, mode, pending, lease_boot IS NOT NULL, parked_until, generation, messages,

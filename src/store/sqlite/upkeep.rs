@@ -192,7 +192,8 @@ impl Write for ClockWasSet {
              WHERE state < 2 AND not_before > 0;
              UPDATE outbox INDEXED BY outbox_open SET expires_at = expires_at + $1,
                  not_before = CASE WHEN not_before > 0 THEN max(not_before + $1, 1) ELSE 0 END
-             WHERE state < 4",
+             WHERE state < 4;
+             UPDATE pairing SET expires_at = expires_at + $1",
         )
         .bind(self.0)
         .execute(&mut *tx.conn)
@@ -244,6 +245,7 @@ impl Write for Prune {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         let statements = [
+            ("DELETE FROM pairing WHERE seq IN (SELECT seq FROM pairing WHERE expires_at <= $1 LIMIT $2)", 0),
             (
                 "DELETE FROM inbox WHERE seq IN (
                      SELECT seq FROM inbox INDEXED BY inbox_settled WHERE state = 2 AND settled_at < $1 LIMIT $2)",

@@ -1,0 +1,392 @@
+//! Who asked to be let in, who was, and who is shut out.
+
+use async_trait::async_trait;
+use channel_api::{Address, ChannelId, InboxId};
+use sqlx::sqlite::SqliteRow;
+
+use super::{
+    SqliteStore, event, get, json, outbox, session, to_json,
+    writer::{Tx, Write},
+};
+use crate::{
+    lang::Lang,
+    policy::Role,
+    session::SessionKey,
+    store::{
+        AccessRows, AccessStore, Approve, Approved, ApprovedRow, Asked, BlockedRow, Ended, MAX_PAIRINGS, NewPairing,
+        PairingRow, StoreError, Who,
+    },
+};
+
+/// Whether a row's `channel` lies in the scope bound to `$1`: the channel itself, or its kind.
+macro_rules! in_scope {
+    () => {
+        "(channel = $1 OR substr(channel, 1, length($1) + 1) = $1 || ':')"
+    };
+}
+
+macro_rules! pairing_columns {
+    () => {
+        "channel, sender, name, code, lang, created_at, expires_at"
+    };
+}
+
+fn pairing(row: &SqliteRow) -> Result<PairingRow, StoreError> {
+    Ok(PairingRow {
+        channel: ChannelId::from(get::<String>(row, 0)?),
+        sender: get(row, 1)?,
+        name: get(row, 2)?,
+        code: get(row, 3)?,
+        lang: if get::<&str>(row, 4)? == "zh" { Lang::Zh } else { Lang::En },
+        created_at: get(row, 5)?,
+        expires_at: get(row, 6)?,
+    })
+}
+
+macro_rules! approved_columns {
+    () => {
+        "channel, sender, name, role, created_at"
+    };
+}
+
+fn approved(row: &SqliteRow) -> Result<ApprovedRow, StoreError> {
+    Ok(ApprovedRow {
+        channel: ChannelId::from(get::<String>(row, 0)?),
+        sender: get(row, 1)?,
+        name: get(row, 2)?,
+        role: Role::parse(get(row, 3)?),
+        created_at: get(row, 4)?,
+    })
+}
+
+#[async_trait]
+impl AccessStore for SqliteStore {
+    async fn access(&self, now: i64) -> Result<AccessRows, StoreError> {
+        // One transaction: the three belong together.
+        let mut tx = self.readers.begin().await?;
+        let pairings = sqlx::query(concat!(
+            "SELECT ",
+            pairing_columns!(),
+            " FROM pairing WHERE NOT rejected AND expires_at > $1 ORDER BY seq"
+        ))
+        .bind(now)
+        .fetch_all(&mut *tx)
+        .await?;
+        let letin = sqlx::query(concat!("SELECT ", approved_columns!(), " FROM approved ORDER BY channel, sender"))
+            .fetch_all(&mut *tx)
+            .await?;
+        let blocked = sqlx::query("SELECT scope, sender, created_at FROM blocked ORDER BY scope, sender")
+            .fetch_all(&mut *tx)
+            .await?;
+        tx.commit().await?;
+        let block =
+            |row: &SqliteRow| Ok(BlockedRow { scope: get(row, 0)?, sender: get(row, 1)?, created_at: get(row, 2)? });
+        Ok(AccessRows {
+            pairings: pairings.iter().map(pairing).collect::<Result<_, _>>()?,
+            approved: letin.iter().map(approved).collect::<Result<_, _>>()?,
+            blocked: blocked.iter().map(block).collect::<Result<_, StoreError>>()?,
+        })
+    }
+
+    async fn approve(&self, approve: Approve) -> Result<Approved, StoreError> {
+        self.write(approve).await
+    }
+
+    async fn reject(&self, scope: Option<&str>, code: &str, now: i64) -> Result<PairingRow, StoreError> {
+        self.write(Reject { scope: scope.map(str::to_owned), code: code.to_owned(), now }).await
+    }
+
+    async fn revoke(&self, who: &Who, now: i64) -> Result<Ended, StoreError> {
+        self.write(Revoke { who: who.clone(), now }).await
+    }
+
+    async fn block(&self, who: &Who, now: i64) -> Result<Ended, StoreError> {
+        self.write(Block { who: who.clone(), now }).await
+    }
+
+    async fn unblock(&self, who: &Who) -> Result<(), StoreError> {
+        self.write(Unblock(who.clone())).await
+    }
+
+    async fn end(&self, who: &Who, directs: bool, now: i64) -> Result<Ended, StoreError> {
+        self.write(End { who: who.clone(), directs, now }).await
+    }
+}
+
+/// Stores a request and what its sender is told, if there is to be one.
+pub(super) async fn ask(tx: &mut Tx<'_>, new: &NewPairing) -> Result<Asked, StoreError> {
+    let row = sqlx::query(
+        "DELETE FROM pairing WHERE channel = $1 AND expires_at <= $2;
+         SELECT (SELECT rejected FROM pairing WHERE channel = $1 AND sender = $3),
+                EXISTS (SELECT 1 FROM approved WHERE channel = $1 AND sender = $3),
+                EXISTS (SELECT 1 FROM blocked WHERE scope IN ($1, $4) AND sender = $3),
+                (SELECT count(*) FROM pairing WHERE channel = $1 AND NOT rejected)",
+    )
+    .bind(new.channel.as_str())
+    .bind(new.at)
+    .bind(&new.sender)
+    .bind(new.channel.kind())
+    .fetch_one(&mut *tx.conn)
+    .await?;
+    let rejected: Option<bool> = get(&row, 0)?;
+    let (was_let_in, shut_out, waiting): (bool, bool, i64) = (get(&row, 1)?, get(&row, 2)?, get(&row, 3)?);
+    if shut_out || rejected == Some(true) {
+        return Ok(Asked::Silence);
+    }
+    if was_let_in || rejected == Some(false) {
+        return Ok(Asked::Again);
+    }
+    if waiting >= i64::from(MAX_PAIRINGS) {
+        return Ok(Asked::Silence);
+    }
+    // A code that another request already has is one in 2^40: then this one comes to nothing, and the next message asks.
+    let stored = sqlx::query(
+        "INSERT INTO pairing (channel, sender, name, code, lang, address, created_at, expires_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
+    )
+    .bind(new.channel.as_str())
+    .bind(&new.sender)
+    .bind(&new.name)
+    .bind(&new.code)
+    .bind(if new.lang == Lang::Zh { "zh" } else { "en" })
+    .bind(to_json(&new.address)?)
+    .bind(new.at)
+    .bind(new.expires_at)
+    .execute(&mut *tx.conn)
+    .await?;
+    if stored.rows_affected() == 0 {
+        return Ok(Asked::Silence);
+    }
+    Ok(Asked::New { lanes: outbox::insert_pending(tx, &new.parts, None).await?.lanes })
+}
+
+#[async_trait]
+impl Write for Approve {
+    type Answer = Approved;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Approved, StoreError> {
+        let scope = self.scope.as_deref().unwrap_or_default();
+        let found = sqlx::query(concat!(
+            "SELECT ",
+            pairing_columns!(),
+            ", address FROM pairing WHERE code = $2 AND NOT rejected AND expires_at > $3 AND ($1 = '' OR ",
+            in_scope!(),
+            ")",
+        ))
+        .bind(scope)
+        .bind(&self.code)
+        .bind(self.now)
+        .fetch_optional(&mut *tx.conn)
+        .await?;
+        let Some(found) = found else { return self.again(tx, scope).await };
+        let (asked, address): (PairingRow, Address) = (pairing(&found)?, json(&found, 7)?);
+        let owned: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM approved WHERE role = 'owner')")
+            .fetch_one(&mut *tx.conn)
+            .await?;
+        let first_owner = self.may_own && !owned && self.role.is_none_or(|role| role == Role::Owner);
+        let role = self.role.unwrap_or(if first_owner { Role::Owner } else { Role::Member });
+        sqlx::query(
+            "DELETE FROM pairing WHERE channel = $1 AND sender = $2;
+             INSERT INTO approved (channel, sender, name, role, code, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+             ON CONFLICT (channel, sender) DO UPDATE SET
+                 name = excluded.name, role = excluded.role, code = excluded.code, created_at = excluded.created_at",
+        )
+        .bind(asked.channel.as_str())
+        .bind(&asked.sender)
+        .bind(&asked.name)
+        .bind(role.as_str())
+        .bind(&asked.code)
+        .bind(self.now)
+        .execute(&mut *tx.conn)
+        .await?;
+        let parts = (self.welcome)(&asked, &address, role, first_owner);
+        let lanes = outbox::insert_pending(tx, &parts, None).await?.lanes;
+        let PairingRow { channel, sender, name, .. } = asked;
+        let row = ApprovedRow { channel, sender, name, role, created_at: self.now };
+        Ok(Approved { row, first_owner, again: false, lanes })
+    }
+}
+
+impl Approve {
+    /// The answer for a code that was approved before.
+    async fn again(&self, tx: &mut Tx<'_>, scope: &str) -> Result<Approved, StoreError> {
+        let row = sqlx::query(concat!(
+            "SELECT ",
+            approved_columns!(),
+            " FROM approved WHERE code = $2 AND ($1 = '' OR ",
+            in_scope!(),
+            ")",
+        ))
+        .bind(scope)
+        .bind(&self.code)
+        .fetch_optional(&mut *tx.conn)
+        .await?;
+        let row = approved(&row.ok_or(StoreError::NotFound)?)?;
+        Ok(Approved { row, first_owner: false, again: true, lanes: Vec::new() })
+    }
+}
+
+struct Reject {
+    scope: Option<String>,
+    code: String,
+    now: i64,
+}
+
+#[async_trait]
+impl Write for Reject {
+    type Answer = PairingRow;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<PairingRow, StoreError> {
+        let row = sqlx::query(concat!(
+            "UPDATE pairing SET rejected = 1 WHERE code = $2 AND NOT rejected AND expires_at > $3 AND ($1 = '' OR ",
+            in_scope!(),
+            ") RETURNING ",
+            pairing_columns!(),
+        ))
+        .bind(self.scope.as_deref().unwrap_or_default())
+        .bind(&self.code)
+        .bind(self.now)
+        .fetch_optional(&mut *tx.conn)
+        .await?;
+        pairing(&row.ok_or(StoreError::NotFound)?)
+    }
+}
+
+struct Revoke {
+    who: Who,
+    now: i64,
+}
+
+#[async_trait]
+impl Write for Revoke {
+    type Answer = Ended;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Ended, StoreError> {
+        let gone = sqlx::query(concat!("DELETE FROM approved WHERE sender = $2 AND ", in_scope!()))
+            .bind(&self.who.scope)
+            .bind(&self.who.sender)
+            .execute(&mut *tx.conn)
+            .await?;
+        if gone.rows_affected() == 0 {
+            return Err(StoreError::NotFound);
+        }
+        end(tx, &self.who, true, self.now).await
+    }
+}
+
+struct Block {
+    who: Who,
+    now: i64,
+}
+
+#[async_trait]
+impl Write for Block {
+    type Answer = Ended;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Ended, StoreError> {
+        sqlx::query(concat!(
+            "DELETE FROM approved WHERE sender = $2 AND ",
+            in_scope!(),
+            ";
+             DELETE FROM pairing WHERE sender = $2 AND ",
+            in_scope!(),
+            ";
+             INSERT INTO blocked (scope, sender, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        ))
+        .bind(&self.who.scope)
+        .bind(&self.who.sender)
+        .bind(self.now)
+        .execute(&mut *tx.conn)
+        .await?;
+        end(tx, &self.who, false, self.now).await
+    }
+}
+
+struct Unblock(Who);
+
+#[async_trait]
+impl Write for Unblock {
+    type Answer = ();
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        let gone = sqlx::query("DELETE FROM blocked WHERE scope = $1 AND sender = $2")
+            .bind(&self.0.scope)
+            .bind(&self.0.sender)
+            .execute(&mut *tx.conn)
+            .await?;
+        if gone.rows_affected() == 0 { Err(StoreError::NotFound) } else { Ok(()) }
+    }
+}
+
+struct End {
+    who: Who,
+    directs: bool,
+    now: i64,
+}
+
+#[async_trait]
+impl Write for End {
+    type Answer = Ended;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Ended, StoreError> {
+        end(tx, &self.who, self.directs, self.now).await
+    }
+}
+
+/// See [`AccessStore::end`].
+async fn end(tx: &mut Tx<'_>, who: &Who, directs: bool, now: i64) -> Result<Ended, StoreError> {
+    let rows = sqlx::query(concat!(
+        "SELECT i.seq, i.id, i.session, s.key, i.state, i.turn, i.bytes
+         FROM inbox i INDEXED BY inbox_open JOIN session s ON s.id = i.session
+         WHERE i.state < 2 AND ",
+        in_scope!(),
+        " AND i.sender = i.channel || ' ' || $2
+          AND (NOT $3 OR json_extract(i.payload, '$.conversation.kind') = 'direct')
+         ORDER BY i.seq",
+    ))
+    .bind(&who.scope)
+    .bind(&who.sender)
+    .bind(directs)
+    .fetch_all(&mut *tx.conn)
+    .await?;
+    let mut ended = Ended::default();
+    let mut sessions: Vec<i64> = Vec::new();
+    for row in &rows {
+        let (session, key) = (get::<i64>(row, 2)?, SessionKey::from(get::<String>(row, 3)?));
+        if !sessions.contains(&session) {
+            sessions.push(session);
+        }
+        let running = get::<i64>(row, 4)? == 1;
+        if let Some(turn) = get::<Option<&str>>(row, 5)? {
+            // A turn that waits to go on is settled by the next claim, which must not wait for parking or back-off.
+            sqlx::query(
+                "UPDATE session SET stop_turn = $2,
+                     hold_until = CASE WHEN $3 THEN hold_until ELSE 0 END,
+                     parked_until = CASE WHEN $3 THEN parked_until END
+                 WHERE id = $1",
+            )
+            .bind(session)
+            .bind(turn)
+            .bind(running)
+            .execute(&mut *tx.conn)
+            .await?;
+            if running && !ended.running.contains(&key) {
+                ended.running.push(key);
+            }
+            continue;
+        }
+        sqlx::query("UPDATE inbox SET state = 2, silent = 'stopped', settled_at = $2, suspect = 0 WHERE seq = $1")
+            .bind(get::<i64>(row, 0)?)
+            .bind(now)
+            .execute(&mut *tx.conn)
+            .await?;
+        tx.load.remove(get(row, 6)?);
+        let id = InboxId::from(get::<String>(row, 1)?);
+        ended.events.push(event::completed(tx, &key, &id, &[], Some("stopped"), now).await?);
+        ended.settled += 1;
+    }
+    for id in sessions {
+        session::recount(tx, id).await?;
+    }
+    Ok(ended)
+}
