@@ -1789,15 +1789,20 @@ async fn strangers_ask_once_and_three_of_a_channel_wait(store: &dyn Store) {
 
 async fn a_request_its_words_and_the_cursor_are_one_commit(store: &dyn Store) {
     let cursor = Some((channel(), Cursor { key: "offset".to_owned(), value: "7".to_owned() }));
-    let batch =
-        NewBatch { entries: vec![new_entry("1", "s", "z")], pairings: vec![asks("main", "a", "A", 1_000)], cursor };
+    let batch = NewBatch {
+        entries: vec![new_entry("1", "s", "z")],
+        pairings: vec![asks("main", "a", "A", 1_000)],
+        cursor,
+        ..NewBatch::default()
+    };
     let stored = store.accept(batch).await.expect("accepts");
     assert!(matches!(stored[..], [Stored::New { .. }, Stored::Asked(Asked::New { .. })]), "{stored:?}");
     assert_eq!(store.kv_get(&channel(), "offset").await, Ok(Some("7".to_owned())));
     // A part whose id is taken cannot be stored: then nothing of its batch is.
     let taken = NewPairing { parts: vec![new_part("A", None, "b")], ..asks("main", "b", "B", 1_000) };
     let cursor = Some((channel(), Cursor { key: "offset".to_owned(), value: "8".to_owned() }));
-    let batch = NewBatch { entries: vec![new_entry("2", "s", "z")], pairings: vec![taken], cursor };
+    let batch =
+        NewBatch { entries: vec![new_entry("2", "s", "z")], pairings: vec![taken], cursor, ..NewBatch::default() };
     assert!(matches!(store.accept(batch).await, Err(StoreError::Unavailable(_))));
     assert_eq!(codes(store, 1_000).await, ["A"]);
     assert_eq!(store.kv_get(&channel(), "offset").await, Ok(Some("7".to_owned())));
