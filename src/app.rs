@@ -28,6 +28,7 @@ use crate::{
     },
     data_dir::{DataDir, DataDirError},
     delivery::{Delivery, Pace},
+    egress::Egress,
     http::{self, Http},
     inbox::{Running, WakeUp},
     intake::{
@@ -163,11 +164,14 @@ fn workspace_dir(loaded: &Loaded) -> PathBuf {
 }
 
 /// What the tools stand on.
-pub fn tool_parts(loaded: &Loaded) -> Parts {
+pub fn tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
     let mut secrets: Vec<Secret> = loaded.secrets().map(Secret::new).collect();
     let token = std::fs::read_to_string(loaded.data_dir().join("token"));
     secrets.extend(token.ok().map(|token| Secret::new(token.trim())));
-    Parts { config: loaded.config.tools.clone(), commands: commands(loaded), redactor: Redactor::new(&secrets) }
+    let config = loaded.config.tools.clone();
+    let env = |name: &str| loaded.env.get(name).map(str::to_owned);
+    let egress = config.web_fetch.enabled.then(|| Arc::new(Egress::new(&config.web_fetch, env, Arc::clone(clock))));
+    Parts { config, commands: commands(loaded), redactor: Redactor::new(&secrets), egress }
 }
 
 /// The commands of the gateway with this data folder, known again after a restart.
@@ -198,7 +202,7 @@ pub fn build_agents(
         .map_err(|error| StartError::Section { key: error.key.clone(), text: error.text })?;
     let home = config_home();
     let limits = &config.limits;
-    let parts = tool_parts(loaded);
+    let parts = tool_parts(loaded, clock);
     let build = |id: &str, workspace: PathBuf, model: Arc<dyn Model>| Agent {
         id: id.to_owned(),
         briefing: Briefing::new(id, workspace.clone(), Arc::clone(shelf), Arc::clone(clock), home.clone()),

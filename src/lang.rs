@@ -359,6 +359,10 @@ catalogue! {
         en: "browsers reach the gateway under this machine's own names only",
         zh: "浏览器只能用本机名称访问网关",
     }
+    door_fetch_hosts(hosts) {
+        en: "whoever may use web_fetch, members too, reads these services through it: {hosts}",
+        zh: "凡是能用 web_fetch 的人（包括成员）都能通过它读取这些服务：{hosts}",
+    }
     door_local() {
         en: "programs on this machine need the token",
         zh: "本机程序需要令牌",

@@ -433,7 +433,10 @@ impl Shelf {
 }
 
 /// The skills inside the binary: folder and SKILL.md.
-const BUNDLED: [(&str, &str); 1] = [("study-notes", include_str!("../skills/study-notes/SKILL.md"))];
+const BUNDLED: [(&str, &str); 2] = [
+    ("study-notes", include_str!("../skills/study-notes/SKILL.md")),
+    ("weather", include_str!("../skills/weather/SKILL.md")),
+];
 
 /// Writes the skills inside the binary below `dir`, which belongs to crawfish: other versions of them are replaced.
 ///

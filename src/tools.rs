@@ -11,8 +11,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::{
+    egress::{Egress, EgressConfig},
+    policy::Terms,
+    secrets::Redactor,
+};
 pub use crate::{model::ToolSpec, policy::Effect};
-use crate::{policy::Terms, secrets::Redactor};
 
 // What a call passes on its way in.
 pub mod arguments;
@@ -29,6 +33,7 @@ mod ls;
 mod memory_get;
 mod memory_search;
 mod read;
+mod web_fetch;
 mod write;
 
 // What they stand on.
@@ -46,6 +51,8 @@ mod fixture;
 pub struct ToolsConfig {
     /// `[tools.exec]`.
     pub exec: exec::ExecConfig,
+    /// `[tools.web_fetch]`.
+    pub web_fetch: EgressConfig,
 }
 
 /// What tools stand on that is not of the call: made once, shared by all agents.
@@ -57,6 +64,8 @@ pub struct Parts {
     pub commands: exec::Commands,
     /// Takes the configuration's secrets out of what a tool gives.
     pub redactor: Redactor,
+    /// How the web is reached; `None` = not at all.
+    pub egress: Option<Arc<Egress>>,
 }
 
 /// Every tool that comes with the gateway: the one list.
@@ -77,6 +86,9 @@ pub fn builtin(parts: &Parts) -> Vec<Arc<dyn Tool>> {
             parts.commands.clone(),
             parts.redactor.clone(),
         )));
+    }
+    if let Some(egress) = &parts.egress {
+        tools.push(Arc::new(web_fetch::WebFetch::new(Arc::clone(egress))));
     }
     tools
 }

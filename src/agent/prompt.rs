@@ -13,6 +13,7 @@ use crate::{
     model::ToolSpec,
     policy::Role,
     skills::SkillEntry,
+    untrusted,
     workspace::{Content, WorkspaceFile, is_effectively_empty},
 };
 
@@ -336,7 +337,7 @@ fn runtime_line(input: &PromptInput<'_>) -> String {
 
 /// One line of at most `chars` characters, without control, invisible or direction characters.
 fn one_line(text: &str, chars: usize) -> String {
-    let visible = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).filter(|c| !message::is_hidden(*c));
+    let visible = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).filter(|c| !untrusted::is_hidden(*c));
     let joined: String = visible.collect();
     let mut line = String::new();
     for word in joined.split(' ').filter(|word| !word.is_empty()) {

@@ -96,6 +96,11 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
     if config.server.channels_listen.is_empty() {
         add(Closed, "channels_listen", lang::door_listen(lang), "[server] channels_listen = \"0.0.0.0:3003\"");
     }
+    let fetched = &config.tools.web_fetch;
+    if fetched.enabled && !fetched.allow_hosts.is_empty() {
+        let text = lang::door_fetch_hosts(lang, fetched.allow_hosts.join(", "));
+        add(Wide, "web_fetch.allow_hosts", text, "[tools.web_fetch] allow_hosts = []");
+    }
     if config.server.hosts.is_empty() {
         add(Closed, "hosts", lang::door_hosts(lang), "[server] hosts = [\"bot.example.org\"]");
     }
@@ -195,6 +200,11 @@ mod tests {
         let listed =
             format!("[access]\nowners = [\"webhook:1\"]\n{webhook}allow_from = [\"1\"]\ndm_policy = \"allowlist\"\n");
         assert!(!names(&listed).iter().any(|name| name.contains("webhook") || name == "owner"));
+        assert!(!open.contains(&"web_fetch.allow_hosts".to_owned()));
+        assert!(
+            names("[tools.web_fetch]\nallow_hosts = [\"127.0.0.1:8080\"]")
+                .contains(&"web_fetch.allow_hosts".to_owned())
+        );
         let closed = names(&format!("{webhook}dm_policy = \"allowlist\"\nallow_from = []\n"));
         assert!(closed.contains(&"senders:webhook:bridge".to_owned()));
     }

@@ -24,4 +24,5 @@ mod silence;
 mod telegram;
 mod telegram_answers;
 mod tool_loop;
+mod web_fetch;
 mod webhook;

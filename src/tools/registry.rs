@@ -137,12 +137,21 @@ mod tests {
 
     use super::*;
     use crate::{
+        clock::SystemClock,
+        egress::{Egress, EgressConfig},
         policy::Role,
         tools::{Effect, ToolContext, ToolError, ToolOutput, fixture::Fixture},
     };
 
+    /// With every tool switched on.
+    fn parts() -> Parts {
+        let clock = Arc::new(SystemClock::new());
+        let egress = Egress::new(&EgressConfig::default(), |_| None, clock);
+        Parts { egress: Some(Arc::new(egress)), ..Parts::default() }
+    }
+
     fn builtin() -> Vec<Arc<dyn Tool>> {
-        super::super::builtin(&Parts::default())
+        super::super::builtin(&parts())
     }
 
     /// A tool with a spec of the test's choosing.
@@ -181,19 +190,19 @@ mod tests {
         assert_eq!(bytes(builtin()), bytes(backwards));
         assert_eq!(
             bytes(builtin()),
-            serde_json::to_string(&Registry::builtin(&Parts::default()).specs()).expect("it serialises")
+            serde_json::to_string(&Registry::builtin(&parts()).specs()).expect("it serialises")
         );
         // The first request has 12 KB for everything.
-        assert!(bytes(builtin()).len() < 5_500, "{} bytes", bytes(builtin()).len());
+        assert!(bytes(builtin()).len() < 6_000, "{} bytes", bytes(builtin()).len());
         assert_eq!(
-            Registry::builtin(&Parts::default()).names(),
-            ["edit", "find", "grep", "ls", "memory_get", "memory_search", "read", "write"]
+            Registry::builtin(&parts()).names(),
+            ["edit", "find", "grep", "ls", "memory_get", "memory_search", "read", "web_fetch", "write"]
         );
     }
 
     #[test]
     fn bad_tools_are_refused_with_a_reason() {
-        let mut registry = Registry::builtin(&Parts::default());
+        let mut registry = Registry::builtin(&parts());
         for (name, schema, told) in [
             ("read", json!({"type": "object"}), "already a tool named `read`"),
             ("Bad Name\n", json!({"type": "object"}), "the tool name `Bad Name\\n`"),
@@ -218,8 +227,8 @@ mod tests {
 
     #[test]
     fn a_narrowed_registry_knows_nothing_of_the_rest() {
-        let reading = Registry::builtin(&Parts::default()).narrowed(|_, terms| terms.least == Role::Member);
-        assert_eq!(reading.names(), ["find", "grep", "ls", "read"]);
+        let reading = Registry::builtin(&parts()).narrowed(|_, terms| terms.least == Role::Member);
+        assert_eq!(reading.names(), ["find", "grep", "ls", "read", "web_fetch"]);
         assert!(reading.get("write").is_none());
         let refused = reading.prepare("write_file", "{}").err().expect("not there");
         assert!(
@@ -231,7 +240,7 @@ mod tests {
     #[tokio::test]
     async fn calls_in_other_agents_words_run() {
         let house = Fixture::new();
-        let registry = Registry::builtin(&Parts::default());
+        let registry = Registry::builtin(&parts());
         for (name, arguments, answer) in [
             ("write_file", r#"{"filePath": "a.txt", "text": "one\ntwo\n"}"#, "Created `a.txt`: 8 bytes, 2 lines."),
             ("functions.read", "{'file_path': 'a.txt',}", "one\ntwo\n"),
@@ -252,7 +261,7 @@ mod tests {
 
     #[test]
     fn an_argument_that_is_not_understood_is_not_dropped() {
-        let registry = Registry::builtin(&Parts::default());
+        let registry = Registry::builtin(&parts());
         let refused = registry.prepare("write", r#"{"path": "a", "content": "b", "append": true}"#).err();
         let text = refused.expect("it would overwrite").to_string();
         assert!(text.contains("- /append: expected no such argument, got one"), "{text}");

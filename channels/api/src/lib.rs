@@ -14,6 +14,7 @@ pub mod http;
 pub mod ids;
 pub mod inbound;
 pub mod outbound;
+pub mod reach;
 pub mod split;
 
 pub use address::{Address, ChannelId, Conversation, ConversationKind};

@@ -1,8 +1,9 @@
 //! Which addresses a callback may reach: the address is checked where it is resolved, and the connection goes to the
 //! checked address, so a name cannot change its mind in between. security.md §3.3 row 16.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
+use channel_api::reach::{is_private_name, is_public};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::Host;
 
@@ -51,90 +52,13 @@ pub fn is_private_host(host: &Host<&str>) -> bool {
     match host {
         Host::Ipv4(ip) => !is_public(IpAddr::V4(*ip)),
         Host::Ipv6(ip) => !is_public(IpAddr::V6(*ip)),
-        Host::Domain(name) => {
-            let name = name.trim_end_matches('.').to_ascii_lowercase();
-            ["localhost", "local", "internal", "intranet", "lan", "home.arpa"]
-                .iter()
-                .any(|private| name == *private || name.ends_with(&format!(".{private}")))
-        }
+        Host::Domain(name) => is_private_name(name),
     }
-}
-
-fn is_public(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => is_public_v4(ip),
-        IpAddr::V6(ip) => is_public_v6(ip),
-    }
-}
-
-fn is_public_v4(ip: Ipv4Addr) -> bool {
-    let [a, b, c, _] = ip.octets();
-    !matches!(
-        (a, b, c),
-        (0 | 10 | 127 | 224..=255, _, _)
-            | (100, 64..=127, _)
-            | (169, 254, _)
-            | (172, 16..=31, _)
-            | (192, 0, 0 | 2)
-            | (192, 88, 99)
-            | (192, 168, _)
-            | (198, 18..=19, _)
-            | (198, 51, 100)
-            | (203, 0, 113)
-    )
-}
-
-fn is_public_v6(ip: Ipv6Addr) -> bool {
-    let s = ip.segments();
-    // Addresses that carry an IPv4 one (mapped, compatible, NAT64, 6to4) are never a public host's own.
-    let carries_v4 = ip.to_ipv4().is_some() || (s[0] == 0x64 && s[1] == 0xff9b) || s[0] == 0x2002;
-    // Only 2000::/3 is global unicast; within it Teredo, documentation and benchmarking are not.
-    let global = s[0] & 0xe000 == 0x2000;
-    let special = (s[0] == 0x2001 && (s[1] < 0x200 || s[1] == 0xdb8)) || (s[0] == 0x3fff && s[1] < 0x1000);
-    global && !special && !carries_v4
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_public_addresses_are_public() {
-        for private in [
-            "0.0.0.0",
-            "10.0.0.1",
-            "100.64.0.1",
-            "127.0.0.1",
-            "169.254.169.254",
-            "172.16.0.1",
-            "172.31.255.255",
-            "192.0.0.8",
-            "192.168.1.1",
-            "198.18.0.1",
-            "198.19.255.255",
-            "224.0.0.1",
-            "240.0.0.1",
-            "255.255.255.255",
-            "::",
-            "::1",
-            "::ffff:8.8.8.8",
-            "::8.8.8.8",
-            "64:ff9b::808:808",
-            "2002:7f00:1::",
-            "fe80::1",
-            "fc00::1",
-            "fd12::1",
-            "ff02::1",
-            "2001:db8::1",
-            "2001::1",
-        ] {
-            assert!(!is_public(private.parse().expect("an address")), "{private}");
-        }
-        for public in ["1.1.1.1", "8.8.8.8", "100.63.0.1", "172.32.0.1", "192.0.1.1", "2606:4700::1111", "2400:3200::1"]
-        {
-            assert!(is_public(public.parse().expect("an address")), "{public}");
-        }
-    }
 
     #[test]
     fn one_private_address_among_public_ones_spoils_the_name() {

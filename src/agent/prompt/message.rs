@@ -3,14 +3,12 @@
 //! Everything that changes with each turn (time, sender, quote, backlog, notes) stands here, is stored as sent and
 //! replayed byte for byte. What people wrote can neither close our blocks nor look like a model's control tokens.
 
-use std::sync::LazyLock;
-
 use jiff::{Timestamp, ZonedDateTime};
-use regex::Regex;
 use unicode_normalization::UnicodeNormalization;
 
 use super::one_line;
-use crate::policy::Role;
+pub use crate::untrusted::defuse;
+use crate::{policy::Role, untrusted};
 
 /// The most characters kept of one message, one quote, one backlog line and the backlog. security.md row 37.
 const TEXT_CHARS: usize = 16_000;
@@ -104,7 +102,7 @@ pub fn user_text(input: &UserText<'_>) -> String {
             out.push_str(&format!("{}: ", shown_name(&entry.sender)));
         }
         match entry.relayed {
-            true => out.push_str(&format!("<untrusted kind=\"forwarded\">\n{text}\n</untrusted>")),
+            true => out.push_str(&untrusted::block("forwarded", "", &text)),
             false => out.push_str(&text),
         }
         out.push_str("\n\n");
@@ -209,32 +207,4 @@ pub fn nickname(name: &str) -> String {
         })
         .collect();
     defuse(&name)
-}
-
-/// Whether a character shows nothing and can hide or turn text: controls (but line break and tab), direction marks,
-/// zero-width characters other than the joiners emoji and scripts need, and the invisible tag letters.
-pub(super) fn is_hidden(c: char) -> bool {
-    (c.is_control() && !matches!(c, '\n' | '\t'))
-        || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-}
-
-/// Text in which nothing can pass for a model's control token or for one of our blocks: a space is put after the
-/// bracket. Controls and invisible characters go. Doing it twice changes nothing more.
-pub fn defuse(text: &str) -> String {
-    // `<|im_start|>`, `<｜begin▁of▁sentence｜>`, Llama's and Mistral's brackets, Gemma's turns, and our own tags.
-    static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
-        let pattern = r"(?i)(<)([|｜][^|｜<>\n]{1,64}[|｜]>|<SYS>>|</SYS>>|/?s>|/?(?:start|end)_of_turn>|[be]os>|/?message_context|/?untrusted)|(\[)(/?INST\]|/?SYSTEM_PROMPT\]|/?TOOL_(?:CALLS|RESULTS)\]|/?AVAILABLE_TOOLS\])";
-        Regex::new(pattern).expect("the pattern is a constant and tested")
-    });
-    let visible: String = if text.contains(is_hidden) {
-        text.replace("\r\n", "\n").replace('\r', "\n").chars().filter(|c| !is_hidden(*c)).collect()
-    } else {
-        text.to_owned()
-    };
-    match TOKENS.is_match(&visible) {
-        true => TOKENS.replace_all(&visible, "${1}${3} ${2}${4}").into_owned(),
-        false => visible,
-    }
 }
