@@ -279,11 +279,12 @@ fn the_shipped_file_starts_as_it_is_and_with_every_example_on() {
         .collect();
     let env = Env::of([
         ("DASHSCOPE_API_KEY", "sk-0123456789abcdef"),
+        ("TELEGRAM_TOKEN", "4242:AAF0_ak-8s7dHqXyZ1234567890abcdefgh"),
         ("BRIDGE_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
         ("CURL_TOKEN", "0123456789abcdef0123456789abcdef"),
     ]);
     let all = load(Some(&folder.file(&on)), &env).expect("accepted");
-    assert_eq!((all.config.models.len(), all.config.channels.len(), all.config.agents.len()), (2, 2, 1));
+    assert_eq!((all.config.models.len(), all.config.channels.len(), all.config.agents.len()), (2, 3, 1));
     let defaults = load(Some(&folder.file("")), &no_env()).expect("accepted");
     let (said, default) = (format!("{:?}", as_it_is.config), format!("{:?}", defaults.config));
     assert_eq!(said, default, "the file says what the defaults are");

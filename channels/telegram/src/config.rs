@@ -185,6 +185,9 @@ fn problem_of(token: &str) -> Option<&'static str> {
     if lower.starts_with("bot") {
         return Some("must begin with the bot's number: leave `bot` out, it belongs to the address");
     }
+    if token.starts_with("${") {
+        return Some("is a variable without a value");
+    }
     if token.contains('/') {
         return Some("must be the token alone, not an address");
     }
@@ -230,6 +233,7 @@ mod tests {
             (format!("\\\"{GOOD}\\\""), "quotes"),
             (format!("“{GOOD}”"), "quotes"),
             (format!("Bearer {GOOD}"), "`Bearer`"),
+            ("${TELEGRAM_TOKEN}".to_owned(), "without a value"),
             (format!("bot{GOOD}"), "leave `bot` out"),
             (format!("https://api.telegram.org/bot{GOOD}/"), "not an address"),
             ("123456789".to_owned(), "no colon"),
