@@ -56,6 +56,30 @@ async fn an_owner_in_a_private_chat_is_answered_once() {
 }
 
 #[tokio::test]
+async fn a_stranger_gets_one_code_and_is_answered_once_approved() {
+    const EVE: i64 = 100;
+    let chat = chat("group_policy = \"open\"").await;
+    chat.telegram.private(EVE, "let me in");
+    let word = chat.telegram.said(EVE, "crawfish pairing approve").await;
+    let is_code = |word: &&str| word.len() == 8 && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit());
+    let code =
+        word.text.split_whitespace().find(is_code).unwrap_or_else(|| panic!("no code: {}", word.text)).to_owned();
+    chat.telegram.private(EVE, "hello?");
+    chat.telegram.private(ADA, "somebody there?");
+    chat.telegram.said(ADA, "you said: somebody there?").await;
+    assert_eq!(chat.telegram.sent_to(EVE).len(), 1, "one word while it is pending");
+    chat.gateway.cli(&["pairing", "approve", &code]).await.good();
+    chat.telegram.private(EVE, "and now?");
+    chat.telegram.said(EVE, "you said: and now?").await;
+    chat.gateway.cli(&["pairing", "revoke", "telegram:main", "100"]).await.good();
+    let before = chat.telegram.sent_to(EVE).len();
+    chat.telegram.private(EVE, "still?");
+    chat.telegram.until("another code", |telegram| (telegram.sent_to(EVE).len() > before).then_some(())).await;
+    assert!(chat.model.asks_about("still?").is_empty());
+    assert!(chat.model.asks_about("let me in").is_empty() && chat.model.asks_about("hello?").is_empty());
+}
+
+#[tokio::test]
 async fn commands_are_obeyed_without_the_model() {
     let chat = chat("").await;
     chat.telegram.private(ADA, "/whoami");
