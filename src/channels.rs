@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use channel_api::{Channel, ChannelId, Conversation, Inbound, InboxId, Level, Moved, QueueMode, Reply};
+use channel_api::{
+    Channel, ChannelId, Conversation, ConversationKind, Inbound, InboxId, Level, Moved, QueueMode, Reply,
+};
 use tracing::warn;
 
 use crate::{
@@ -143,7 +145,7 @@ impl Entry {
 
     /// The agent that answers a conversation: the group's, the channel's, else `main`.
     pub fn agent(&self, conversation: &Conversation) -> &str {
-        let group = (conversation.kind == channel_api::ConversationKind::Group)
+        let group = (conversation.kind == ConversationKind::Group)
             .then(|| self.gate.group(&conversation.id))
             .flatten()
             .and_then(|group| group.agent.as_deref());
@@ -159,7 +161,11 @@ impl Entry {
             );
         }
         let account_in_key = self.channel.capabilities().account_in_key;
-        SessionKey::of(self.agent(conversation), self.channel.id(), account_in_key, conversation)
+        let mut conversation = conversation.clone();
+        if conversation.kind == ConversationKind::Group {
+            conversation.id = self.gate.current(&conversation.id);
+        }
+        SessionKey::of(self.agent(&conversation), self.channel.id(), account_in_key, &conversation)
     }
 
     /// A group got a new id: its section goes on to hold, and the log names the line to change.

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
 };
 
 use channel_api::{ChannelId, ConversationKind, IgnoredReason, Inbound, InboundKind, QueueMode, Trust};
@@ -154,8 +154,29 @@ pub struct Gate {
     allow_from: Vec<String>,
     policy: ChannelPolicy,
     token_is_owner: bool,
-    /// Groups that got a new id: the new one, and the one before it.
-    former: Arc<RwLock<HashMap<String, String>>>,
+    moves: Arc<RwLock<Moves>>,
+}
+
+/// Groups that got a new id.
+#[derive(Debug, Default)]
+struct Moves {
+    /// The new id, and the one before it.
+    former: HashMap<String, String>,
+    /// The old id, and the one after it.
+    next: HashMap<String, String>,
+}
+
+impl Moves {
+    /// The most ids of one group that are followed: groups move once, and a circle must end.
+    const FAR: usize = 8;
+
+    /// The id that the group has now.
+    fn current<'a>(&'a self, id: &'a str) -> &'a str {
+        std::iter::successors(Some(id), |id| self.next.get(*id).map(String::as_str))
+            .take(Self::FAR)
+            .last()
+            .unwrap_or(id)
+    }
 }
 
 impl Gate {
@@ -178,7 +199,7 @@ impl Gate {
             allow_from: policy.allow_from.clone().unwrap_or(default_allow),
             policy: policy.clone(),
             token_is_owner,
-            former: Arc::default(),
+            moves: Arc::default(),
         }
     }
 
@@ -201,25 +222,41 @@ impl Gate {
         self.dm == DmPolicy::Open && self.allow_from.iter().any(|id| id == "*")
     }
 
-    /// The group's section, that of an id it had before, or the one for groups that are not named.
+    /// The group's section, that of another id it had or has, or the one for groups that are not named.
     pub fn group(&self, id: &str) -> Option<&GroupConfig> {
         self.named_group(id).map(|(_, group)| group).or_else(|| self.policy.groups.get("*"))
     }
 
-    /// The section that names the group, and the id it names it by: the present one or one before.
+    /// The section that names the group, and the id it names it by: the present one first, then those before.
     fn named_group(&self, id: &str) -> Option<(&str, &GroupConfig)> {
-        /// The most ids back: groups move once, and a circle must end.
-        const BACK: usize = 8;
-        let former = self.former.read().unwrap_or_else(PoisonError::into_inner);
-        std::iter::successors(Some(id), |id| former.get(*id).map(String::as_str))
-            .take(BACK)
+        let moves = self.moves();
+        std::iter::successors(Some(moves.current(id)), |id| moves.former.get(*id).map(String::as_str))
+            .take(Moves::FAR)
             .find_map(|id| self.policy.groups.get_key_value(id))
             .map(|(name, group)| (name.as_str(), group))
     }
 
-    /// A group got a new id. Returns the id its section of the configuration is still named by, when that is an old one.
+    /// The id that a group has now: what is late under its old one belongs to the same sessions.
+    pub fn current(&self, group: &str) -> String {
+        self.moves().current(group).to_owned()
+    }
+
+    fn moves(&self) -> RwLockReadGuard<'_, Moves> {
+        self.moves.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A group got a new id. Returns the id its section of the configuration is still named by, when that is an old one
+    /// and the move is news.
     pub fn moved(&self, from: &str, to: &str) -> Option<String> {
-        self.former.write().unwrap_or_else(PoisonError::into_inner).insert(to.to_owned(), from.to_owned());
+        {
+            let mut moves = self.moves.write().unwrap_or_else(PoisonError::into_inner);
+            // A move back undoes the one before: the newest is true.
+            moves.next.remove(to);
+            moves.next.insert(from.to_owned(), to.to_owned());
+            if moves.former.insert(to.to_owned(), from.to_owned()).as_deref() == Some(from) {
+                return None;
+            }
+        }
         self.named_group(to).map(|(name, _)| name).filter(|name| *name != to).map(str::to_owned)
     }
 
@@ -558,9 +595,12 @@ mod tests {
         let (_, gate) = gate("telegram", ChannelPolicy { groups, ..ChannelPolicy::default() });
         assert_eq!(gate.history("-2"), MAX_HISTORY, "the ceiling holds whatever is configured");
         assert_eq!(gate.moved("-1", "-2"), Some("-1".to_owned()));
+        assert_eq!(gate.moved("-1", "-2"), None, "said once");
         assert_eq!(gate.moved("-2", "-3"), Some("-1".to_owned()));
         assert_eq!((gate.history("-3"), gate.history("-4")), (7, MAX_HISTORY));
         assert_eq!(gate.moved("-7", "-8"), None, "it has no section of its own");
+        assert_eq!((gate.current("-1"), gate.current("-9")), ("-3".to_owned(), "-9".to_owned()));
+        assert_eq!(gate.history("-2"), 7, "what is late under an old id is of the same group");
         // A circle ends.
         assert_eq!((gate.moved("-8", "-7"), gate.history("-8")), (None, MAX_HISTORY));
         assert_eq!(gate.moved("-9", "-1"), None, "the section has the new name already");

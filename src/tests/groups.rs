@@ -1,5 +1,6 @@
 //! Manners in a group: silence where nobody asked, an ear for what was said, and answers to those who speak to the bot.
-//! Through the webhook bridge, whose events carry groups and mentions.
+//! Through the webhook bridge, whose events carry groups and mentions, and through Telegram, which shows typing and moves
+//! groups.
 
 use serde_json::{Value, json};
 
@@ -7,6 +8,7 @@ use crate::support::{
     bridge::{Bridge, Receiver},
     gateway::Gateway,
     model_server::{Ask, Gate, ModelServer, Say, text},
+    telegram::{ADA, BOT_NAME, Telegram, group},
 };
 
 struct Room {
@@ -192,4 +194,79 @@ async fn trouble_is_told_to_those_who_asked() {
     room.bridge.accepted(&asked("q1", "u2", "will it rain?")).await;
     assert_eq!(room.receiver.answer_to("q1").await.body["type"], "error");
     assert_eq!(room.receiver.callbacks().len(), 1, "{:?}", room.receiver.callbacks());
+}
+
+const GROUP: i64 = -1_001_234_567_890;
+
+/// A gateway with one bot of Telegram, these lines in its section and a model that follows a script.
+async fn telegram(
+    lines: &str,
+    script: impl Fn(&Ask) -> Say + Send + Sync + 'static,
+) -> (Telegram, ModelServer, Gateway) {
+    let (telegram, model) = (Telegram::start().await, ModelServer::start(script).await);
+    let gateway = Gateway::start(&format!("{}\n{}", model.section(), telegram.section(lines))).await;
+    telegram.polled().await;
+    (telegram, model, gateway)
+}
+
+/// The chats in which the bot was seen typing.
+fn typed_in(telegram: &Telegram) -> Vec<i64> {
+    telegram.calls_of("sendChatAction").iter().filter_map(|call| call.body["chat_id"].as_i64()).collect()
+}
+
+#[tokio::test]
+async fn in_telegram_small_talk_shows_nothing_and_a_question_shows_typing() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let lines = format!("groups.\"{GROUP}\" = {{ require_mention = false, allow_from = [\"*\"] }}");
+    let (telegram, model, _gateway) =
+        telegram(&lines, move |ask| Say::After(held.clone(), Box::new(minded(ask)))).await;
+    let friends = group(GROUP);
+    telegram.group(&friends, 100, "pizza or noodles?");
+    model.asked_about("pizza or noodles?").await;
+    // A turn that began later, and is seen to type.
+    telegram.private(ADA, "are you busy?");
+    telegram.until("typing in the private chat", |telegram| typed_in(telegram).contains(&ADA).then_some(())).await;
+    assert!(!typed_in(&telegram).contains(&GROUP), "{:?}", typed_in(&telegram));
+    telegram.group(&friends, 101, "noodles, at noon");
+    gate.open();
+    telegram.said(ADA, "are you busy?").await;
+    model.asked_about("noodles, at noon").await;
+
+    let asked = telegram.group(&friends, 100, &format!("@{BOT_NAME} what do we eat?"));
+    let answer = telegram.said(GROUP, "what do we eat?").await;
+    assert_eq!(answer.reply_to, Some(asked));
+    assert_eq!(telegram.sent_to(GROUP).len(), 1, "{:?}", telegram.sent());
+    let ask = model.asks_about("what do we eat?").pop().expect("the model was asked");
+    for words in ["pizza or noodles?", "noodles, at noon"] {
+        assert_eq!(count(&ask, words), 1, "{:?}", ask.messages());
+    }
+    telegram.until("typing in the group", |telegram| typed_in(telegram).contains(&GROUP).then_some(())).await;
+    model.assert_strict_order();
+}
+
+#[tokio::test]
+async fn a_group_of_telegram_that_moves_goes_on_under_its_new_id() {
+    let old = -500;
+    let lines = format!("groups.\"{old}\" = {{ allow_from = [\"*\"] }}");
+    let (telegram, model, mut gateway) = telegram(&lines, minded).await;
+    telegram.group(&group(old), 100, &format!("@{BOT_NAME} first question"));
+    telegram.said(old, "first question").await;
+    telegram.group(&group(old), 100, "the code is tulip");
+    telegram.message(&group(old), 100, &json!({ "migrate_to_chat_id": GROUP }));
+    telegram.message(&group(GROUP), 100, &json!({ "migrate_from_chat_id": old }));
+    telegram.group(&group(GROUP), 101, &format!("@{BOT_NAME} what is the code?"));
+    telegram.said(GROUP, "what is the code?").await;
+    let ask = model.asks_about("what is the code?").pop().expect("the model was asked");
+    assert!(ask.said().contains("tulip"), "heard under the old id: {}", ask.said());
+    assert_eq!(count(&ask, "first question\n"), 1, "said under the old id: {:?}", ask.messages());
+    let line = format!("`[channels.telegram.main.groups.\"{old}\"]` becomes `groups.\"{GROUP}\"`");
+    gateway.logged(&line).await;
+    // The configuration still names the old one.
+    gateway.kill9().await;
+    gateway.restart().await;
+    telegram.group(&group(GROUP), 101, &format!("@{BOT_NAME} are you still there?"));
+    telegram.said(GROUP, "are you still there?").await;
+    let ask = model.asks_about("are you still there?").pop().expect("the model was asked");
+    assert_eq!(count(&ask, "tulip"), 1, "{:?}", ask.messages());
 }
