@@ -216,7 +216,8 @@ impl Tool for Exec {
     }
 
     fn terms(&self) -> Terms {
-        Terms::of(self.effect()).owner_only()
+        // Not in groups, where what others say stands beside the owner's words.
+        Terms::of(self.effect()).owner_only().direct_only()
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -258,8 +258,8 @@ fn elsewhere() -> impl Iterator<Item = &'static str> {
 const ABSENT: &[(&str, &str)] = &[
     (
         "exec",
-        "Commands cannot be run here: they are switched off, or this is not the owner's message. The owner switches \
-         them on with `enabled = true` under `[tools.exec]` in config.toml. Do it with the other tools, or tell the \
+        "Commands cannot be run here: they are switched off, or this is not a direct chat of the owner. The owner \
+         switches them on with `enabled = true` under `[tools.exec]` in config.toml. Do it with the other tools, or tell the \
          user that.",
     ),
     ("memory_search", PRIVATE),
