@@ -34,6 +34,7 @@ use crate::{
     intake::{
         Intake, SenderRates,
         pairing::{Access, Reach},
+        turned_away::TurnedAway,
     },
     journal::Journal,
     lang::{self, Lang},
@@ -147,16 +148,25 @@ pub async fn open_store(loaded: &Loaded) -> Result<Arc<dyn Store>, StartError> {
 /// # Errors
 /// [`StartError::Workspace`] when the shipped skills cannot be written.
 pub fn open_shelf(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Arc<Shelf>, StartError> {
-    let data = loaded.data_dir();
-    let shipped = skills::bundled_dir(&data);
+    let shipped = skills::bundled_dir(&loaded.data_dir());
     skills::write_bundled(&shipped)
         .map_err(|source| StartError::Workspace { path: shipped.display().to_string(), source })?;
+    let (sources, env) = skill_sources(loaded);
+    Ok(Arc::new(Shelf::open(sources, Box::new(env), clock.monotonic())))
+}
+
+/// The skills as they lie there now. Writes nothing: before the first start the shipped ones are not among them.
+pub fn look_at_skills(loaded: &Loaded) -> Skills {
+    let (sources, env) = skill_sources(loaded);
+    Skills::load(&sources, &env)
+}
+
+fn skill_sources(loaded: &Loaded) -> (Vec<skills::Source>, ProcessEnv) {
     let dirs = loaded.config.skills.dirs.iter().map(|dir| loaded.path(dir));
-    let sources = skills::sources(&workspace_dir(loaded), &data, dirs);
+    let sources = skills::sources(&workspace_dir(loaded), &loaded.data_dir(), dirs);
     let env = loaded.env.clone();
     let lookup = move |name: &str| env.get(name).map(str::to_owned);
-    let env = ProcessEnv::new(lookup, loaded.show_json());
-    Ok(Arc::new(Shelf::open(sources, Box::new(env), clock.monotonic())))
+    (sources, ProcessEnv::new(lookup, loaded.show_json()))
 }
 
 fn workspace_dir(loaded: &Loaded) -> PathBuf {
@@ -359,6 +369,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         journal: journal.clone(),
         stopping: life.stopping.clone(),
         senders: SenderRates::default(),
+        turned_away: TurnedAway::default(),
     });
     let media = Arc::new(MediaFolder::new(data.path().join("media")));
     let contexts: HashMap<ChannelId, ChannelContext> = channels
@@ -426,6 +437,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         agents: agents.clone(),
         access,
         doors,
+        turned_away: intake.turned_away.clone(),
         clock: Arc::clone(&clock),
         ready: ready_flag.clone(),
         stopping: life.stopping.clone(),

@@ -63,6 +63,8 @@ pub struct Http {
     pub access: Arc<intake::pairing::Access>,
     /// For `/api/doors`: what the configuration leaves closed, and what stands wide open.
     pub doors: Vec<Door>,
+    /// For `/api/doors`: where messages were turned away.
+    pub turned_away: intake::turned_away::TurnedAway,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// For `/readyz`.

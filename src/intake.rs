@@ -19,6 +19,7 @@ use self::{
     access::Admission,
     command::{Command, Pair},
     pairing::{Access, AccessError, SenderRights, shown_id},
+    turned_away::TurnedAway,
 };
 use crate::{
     channels::{Channels, Entry},
@@ -40,6 +41,7 @@ pub mod access;
 pub mod command;
 pub mod heard;
 pub mod pairing;
+pub mod turned_away;
 pub mod wake;
 
 /// The way in.
@@ -74,6 +76,8 @@ pub struct Intake {
     pub stopping: CancellationToken,
     /// Who wrote how often.
     pub senders: SenderRates,
+    /// What the gate turned away, for `doctor`.
+    pub turned_away: TurnedAway,
 }
 
 /// What the gate and the router made of one event.
@@ -220,12 +224,17 @@ impl Intake {
             }
             Admission::Context => {
                 debug!(channel = %event.channel, sender = %event.sender.id, "not for the bot, kept as context");
+                self.turned_away.remember(&event, IgnoredReason::NotAddressed, true, None, now);
                 let keep = entry.gate.history(&event.conversation.id);
                 let session = entry.session(&event.conversation);
                 let context = heard::heard(&event, session, keep, now);
                 return Ok(Routed::Hear(Box::new(context)));
             }
-            Admission::Ignore(why) => return Ok(ignored(&event, why)),
+            Admission::Ignore(why) => {
+                let scope = rights.blocked.then(|| self.access.block_scope(&event.channel, &event.sender.id)).flatten();
+                self.turned_away.remember(&event, why, false, scope, now);
+                return Ok(ignored(&event, why));
+            }
         };
         if let (Some(limit), true) = (self.limits.per_sender_per_min, role < Role::Owner)
             && let Some(wait) = self.senders.take(&event, limit, self.clock.monotonic())

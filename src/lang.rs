@@ -373,6 +373,59 @@ catalogue! {
     }
 }
 
+// Doors before which messages were turned away.
+catalogue! {
+    door_group_not_allowed(channel, group, who) {
+        en: "{channel}: the group {group} is not let in, so {who} gets no answer there.",
+        zh: "{channel}：群 {group} 还没有开放，{who} 在那里得不到回答。",
+    }
+    door_sender_not_allowed_in_group(channel, who, group) {
+        en: "{channel}: {who} may not speak to the bot in the group {group}.",
+        zh: "{channel}：{who} 不能在群 {group} 里和机器人说话。",
+    }
+    door_sender_not_allowed(channel, who) {
+        en: "{channel}: {who} is on no list, so their private messages get no answer.",
+        zh: "{channel}：{who} 不在任何名单上，私聊得不到回答。",
+    }
+    door_groups_disabled(channel, group) {
+        en: "{channel}: groups are switched off, so {group} gets no answer.",
+        zh: "{channel}：群聊已关闭，{group} 得不到回答。",
+    }
+    door_direct_disabled(channel, who) {
+        en: "{channel}: private chats are switched off, so {who} gets no answer.",
+        zh: "{channel}：私聊已关闭，{who} 得不到回答。",
+    }
+    door_not_addressed(channel, group) {
+        en: "{channel}: in the group {group} people write without speaking to the bot, which does not keep it. To get an answer mention it or reply to it; or let it follow the talk with the line below.",
+        zh: "{channel}：群 {group} 里的消息不是对机器人说的，没有保留。要得到回答，请 @ 它或回复它的消息；也可以用下面这一行让它跟着听。",
+    }
+    door_not_addressed_kept(channel, group) {
+        en: "{channel}: in the group {group} people write without speaking to the bot (kept as context). To get an answer mention it or reply to it; or let it follow the talk with the line below.",
+        zh: "{channel}：群 {group} 里的消息不是对机器人说的（已作为上下文保留）。要得到回答，请 @ 它或回复它的消息；也可以用下面这一行让它跟着听。",
+    }
+    door_blocked(channel, who) {
+        en: "{channel}: {who} is blocked and gets no answer.",
+        zh: "{channel}：{who} 已被拉黑，得不到回答。",
+    }
+    door_turned_away(count, minutes) {
+        en: "Messages since the start: {count}, the last {minutes} min ago.",
+        zh: "启动以来共 {count} 条，最近一条在 {minutes} 分钟前。",
+    }
+    door_since_opened(line) {
+        en: "Messages were turned away, and the configuration opens that door now ({line}). The running gateway has not read it yet: stop it and start it again.",
+        zh: "有消息被拒之门外；配置里现在已经开放（{line}），但运行中的网关还没有读到：请停止后重新启动。",
+    }
+    door_privacy(channel, hint) { en: "{channel}: {hint}", zh: "{channel}：{hint}" }
+    door_privacy_hint() {
+        en: "In groups Telegram shows a bot only what is said to it, unless its privacy mode is off or it is an administrator.",
+        zh: "在群里，除非关闭隐私模式或把机器人设为管理员，Telegram 只把对机器人说的话给它看。",
+    }
+    door_privacy_line() {
+        en: "In Telegram: @BotFather, /setprivacy, Disable; then remove the bot from the group and add it again.",
+        zh: "在 Telegram 里：@BotFather → /setprivacy → Disable，然后把机器人移出群再重新加入。",
+    }
+}
+
 // The command line.
 catalogue! {
     cli_no_data(file) {
@@ -470,6 +523,144 @@ catalogue! {
     doctor_no_answer(seconds) {
         en: "nothing for {seconds} s",
         zh: "{seconds} 秒内没有响应",
+    }
+}
+
+// `doctor`: what it found out about this machine, the folders, the work of the last day and the channels.
+catalogue! {
+    doctor_port_free(addr) {
+        en: "the address {addr} is free",
+        zh: "地址 {addr} 空闲",
+    }
+    doctor_port_taken(addr, by) {
+        en: "the address {addr} is taken{by}: stop that program, or choose another address with `crawfish serve --listen 127.0.0.1:PORT` or `[server] listen`",
+        zh: "地址 {addr} 已被占用{by}：请停止那个程序，或用 `crawfish serve --listen 127.0.0.1:端口` 或 `[server] listen` 换一个地址",
+    }
+    doctor_port_taken_by(name, pid) {
+        en: " by {name} (process {pid})",
+        zh: "（{name}，进程 {pid}）",
+    }
+    doctor_port_refused(addr, why) {
+        en: "nothing can listen at {addr}: {why}",
+        zh: "无法在 {addr} 上监听：{why}",
+    }
+    doctor_workspace(dir, readable) {
+        en: "the agent reads and writes files in {dir}{readable}, and nowhere else: what it should find must be in there",
+        zh: "助手只在 {dir} 里读写文件{readable}：想让它找到的文件要放在里面",
+    }
+    doctor_readable(dirs) {
+        en: ", and reads those of skills in {dirs}",
+        zh: "，另可读取技能文件夹 {dirs}",
+    }
+    doctor_workspace_new(dir) {
+        en: "no workspace yet ({dir}): the first `crawfish serve` makes it",
+        zh: "还没有工作区（{dir}）：首次运行 `crawfish serve` 时创建",
+    }
+    doctor_workspace_closed(dir, why) {
+        en: "the agent cannot write in its workspace {dir}: {why}. Give the folder to the user that runs crawfish, or name another one: `[agent] workspace`",
+        zh: "助手无法写入工作区 {dir}：{why}。请把该文件夹的权限给运行 crawfish 的用户，或用 `[agent] workspace` 换一个",
+    }
+    doctor_open_to_others(path, mode, to) {
+        en: "{path} is open to other users of this machine (mode {mode}): chmod {to} {path}",
+        zh: "本机其他用户可以访问 {path}（权限 {mode}）：chmod {to} {path}",
+    }
+    doctor_private() {
+        en: "configuration and data are closed to other users of this machine",
+        zh: "配置和数据对本机其他用户不可读",
+    }
+    doctor_skills(usable, all, names) {
+        en: "skills: {usable} of {all} can be used ({names})",
+        zh: "技能：共 {all} 个，{usable} 个可用（{names}）",
+    }
+    doctor_skill_off(name, why) {
+        en: "the skill `{name}` is off: {why}",
+        zh: "技能 `{name}` 未启用：{why}",
+    }
+    doctor_skill_broken(name, why, path) {
+        en: "the skill `{name}` cannot be read: {why} ({path})",
+        zh: "技能 `{name}` 无法读取：{why}（{path}）",
+    }
+    doctor_skill_install(how) {
+        en: ". Its author says: {how}. Then start the gateway again",
+        zh: "。作者给出的安装方法：{how}。装好后重启网关",
+    }
+    doctor_skill_install_program() {
+        en: ". Install it, then start the gateway again",
+        zh: "。请安装它，再重启网关",
+    }
+    doctor_skill_folder(path, why) {
+        en: "the skills folder {path} cannot be read: {why}",
+        zh: "技能文件夹 {path} 无法读取：{why}",
+    }
+    doctor_tools(owner, trusted, member, direct) {
+        en: "tools: owner: {owner}; trusted: {trusted}; member: {member}; stranger: none{direct}",
+        zh: "工具：所有者：{owner}；受信任者：{trusted}；成员：{member}；陌生人：无{direct}",
+    }
+    doctor_tools_direct(names) {
+        en: "; in private chats alone: {names}",
+        zh: "；只在私聊中可用：{names}",
+    }
+    doctor_tools_same() { en: "the same", zh: "同上" }
+    doctor_tools_none() { en: "none", zh: "无" }
+    doctor_exec_off() {
+        en: "exec is off: a model that is asked to run a command is told so",
+        zh: "exec 已关闭：要求模型运行命令时，模型会得知这一点",
+    }
+    doctor_exec_on() {
+        en: "exec is on, for the owner alone and in private chats alone",
+        zh: "exec 已开启，仅限所有者在私聊中使用",
+    }
+    doctor_dead_letters(count, why, id) {
+        en: "messages that could not be processed: {count}; the newest: {why}. See them: `crawfish dlq list`. Try it again: `crawfish dlq retry {id}`",
+        zh: "无法处理的消息：{count} 条；最近一条的原因：{why}。查看：`crawfish dlq list`；重试：`crawfish dlq retry {id}`",
+    }
+    doctor_no_dead_letters() {
+        en: "no message was given up",
+        zh: "没有被放弃的消息",
+    }
+    doctor_failed_turns(count, why, turn) {
+        en: "turns that failed in the last 24 hours: {count}: {why} See one: `crawfish trace {turn}`",
+        zh: "最近 24 小时失败 {count} 轮：{why} 查看其中一轮：`crawfish trace {turn}`",
+    }
+    doctor_failed_order(count, turn) {
+        en: "the provider refused the order of messages (400, about roles or tool calls) in the last 24 hours: {count}. crawfish repaired the history and asked again, in vain. In that chat write /new; if it comes back, set `quirks` of the model to the provider it really is. What the provider said: `crawfish trace {turn}`",
+        zh: "最近 24 小时模型服务商拒绝了消息顺序（400，与角色或工具调用有关）：{count} 次。crawfish 整理历史后又问了一次，仍被拒绝。请在那个聊天里发 /新对话；若再出现，请把该模型的 `quirks` 设为实际的服务商。服务商原话：`crawfish trace {turn}`",
+    }
+    doctor_order_repaired(count, turn) {
+        en: "the provider refused the order of messages (400) in the last 24 hours and took it when asked again with a repaired history: {count}. Nobody missed an answer. See one: `crawfish trace {turn}`",
+        zh: "最近 24 小时模型服务商拒绝过消息顺序（400），整理历史后重发即被接受：{count} 次。没有人因此收不到回答。查看其中一轮：`crawfish trace {turn}`",
+    }
+    doctor_pseudo_calls(count, turn) {
+        en: "turns of the last 24 hours in which the model wrote a tool call as text instead of making it: {count}. Nothing of that was run. Turn on the parsing of tool calls in the model's server, or use a model that is trained for tools. See one: `crawfish trace {turn}`",
+        zh: "最近 24 小时里，模型把工具调用写成文字而没有真正调用：{count} 轮。写出来的调用都没有执行。请在模型服务端打开工具调用解析，或换一个支持工具的模型。查看其中一轮：`crawfish trace {turn}`",
+    }
+    doctor_unknown_tools(count, names, turn) {
+        en: "turns of the last 24 hours in which the model asked for a tool that there is not, or that this person may not use: {count} ({names}). See who gets which tools above. See one: `crawfish trace {turn}`",
+        zh: "最近 24 小时里，模型要求使用不存在或当前对话者无权使用的工具：{count} 轮（{names}）。谁能用哪些工具见上面的“工具”一行。查看其中一轮：`crawfish trace {turn}`",
+    }
+    doctor_no_failed_turns() {
+        en: "no turn failed in the last 24 hours",
+        zh: "最近 24 小时没有失败的轮次",
+    }
+    doctor_channel_runs(channel) {
+        en: "{channel} runs",
+        zh: "{channel} 正在运行",
+    }
+    doctor_channel_down(channel, why) {
+        en: "{channel} does not run: {why}",
+        zh: "{channel} 没有运行：{why}",
+    }
+    doctor_channel_restarts(channel, why) {
+        en: "{channel} does not run and is tried again: {why}",
+        zh: "{channel} 没有运行，正在重试：{why}",
+    }
+    doctor_telegram_token() {
+        en: "401, Telegram does not know the token. Copy it again from @BotFather (/mybots, API Token) into `.env`, and start the gateway again",
+        zh: "401，Telegram 不认识这个令牌。请到 @BotFather（/mybots → API Token）重新复制到 `.env`，再重启网关",
+    }
+    doctor_telegram_conflict() {
+        en: "409, the same bot is asked for messages elsewhere. Stop the other program, or give it a bot of its own; if it cannot be found, /revoke at @BotFather and put the new token here",
+        zh: "409，同一个机器人正被别处的程序收取消息。请停掉那个程序，或给它另一个机器人；找不到时到 @BotFather 用 /revoke 换新令牌，只填在这里",
     }
 }
 

@@ -101,6 +101,56 @@ pub fn readable_by_others(metadata: &std::fs::Metadata) -> Option<u32> {
     }
 }
 
+/// The permission bits when others than the owner may read, change or enter it; `None` when they may not, or where files
+/// have no such bits.
+pub fn open_to_others(metadata: &std::fs::Metadata) -> Option<u32> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let mode = metadata.mode() & 0o777;
+        (mode & 0o077 != 0).then_some(mode)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = metadata;
+        None
+    }
+}
+
+/// The name and the id of a process that listens on a TCP port of this machine. Only Linux tells, and of other users'
+/// processes only to root.
+pub fn who_listens(port: u16) -> Option<(String, u32)> {
+    #[cfg(target_os = "linux")]
+    {
+        let mut sockets = std::collections::BTreeSet::new();
+        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+            for line in std::fs::read_to_string(table).unwrap_or_default().lines().skip(1) {
+                let fields: Vec<&str> = line.split_whitespace().collect();
+                // local_address, then st (0A = listening), then inode; proc(5).
+                let (Some(local), Some(&"0A"), Some(inode)) = (fields.get(1), fields.get(3), fields.get(9)) else {
+                    continue;
+                };
+                let at = local.rsplit_once(':').and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
+                if at == Some(port) {
+                    sockets.insert(PathBuf::from(format!("socket:[{inode}]")));
+                }
+            }
+        }
+        std::fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+            let id: u32 = process.file_name().to_str()?.parse().ok()?;
+            let mut files = std::fs::read_dir(process.path().join("fd")).ok()?.flatten();
+            let holds = files.any(|file| std::fs::read_link(file.path()).is_ok_and(|target| sockets.contains(&target)));
+            let name = std::fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            holds.then(|| (name.trim().to_owned(), id))
+        })
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = port;
+        None
+    }
+}
+
 /// What kind of thing that cannot be read as a file stands at a path; `None` for files and for the null device.
 pub fn not_a_file(path: &Path, metadata: &std::fs::Metadata) -> Option<&'static str> {
     if metadata.is_file() {

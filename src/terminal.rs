@@ -43,6 +43,15 @@ fn is_obeyed(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
+/// A word for a shell's command line: as it is where it is plain, in quotes otherwise.
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | '@' | '%' | '+' | '=' | ',');
+    match !text.is_empty() && text.chars().all(plain) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(format!("'{}'", text.replace('\'', r"'\''"))),
+    }
+}
+
 /// How many columns a terminal gives `text`: two for East Asian wide characters and emoji. An estimate for lining up.
 pub fn width(text: &str) -> usize {
     text.chars().map(char_width).sum()
@@ -100,6 +109,14 @@ mod tests {
             assert_eq!(escape(text), shown);
         }
         assert_eq!(escape_line("a\nb\tc"), "a\\nb\\tc");
+    }
+
+    #[test]
+    fn words_for_a_shell_are_one_word() {
+        assert_eq!(shell_word("/srv/bot/.env"), "/srv/bot/.env");
+        assert_eq!(shell_word("/srv/my bot/$x"), "'/srv/my bot/$x'");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(shell_word("it's"), r"'it'\''s'");
     }
 
     #[test]

@@ -13,13 +13,27 @@ use crate::{
     clock::SystemClock,
     config::{
         Env, Loaded,
-        doors::{DoorState, doors, with_access},
+        doors::{self, DoorState, doors, with_access, with_turned_away},
     },
     intake::pairing::{AccessQuery, Pairings},
     lang::{self, Lang},
     model::{self, Message, ModelRequest},
     store::Store,
 };
+
+mod machine;
+mod work;
+
+/// One line: whether it is as it should be, and what it is.
+type Finding = (bool, String);
+
+fn good(text: String) -> Finding {
+    (true, text)
+}
+
+fn bad(text: String) -> Finding {
+    (false, text)
+}
 
 /// Looks for what is wrong or still closed. 检查问题和未开启的功能。
 #[derive(Debug, Args)]
@@ -33,8 +47,9 @@ pub struct Doctor {
 }
 
 impl Doctor {
-    /// Exits 0 when nothing is wrong (closed doors are not wrong), 78 when the configuration is, 65 or 69 when the store or
-    /// a model is.
+    /// Exits 0 when a gateway could work here (closed doors are not wrong), else with what a start would end with: 78 for
+    /// the configuration, 65 or 69 for the store or a model, 71 for a taken address, 74 for a workspace that cannot be
+    /// written.
     pub fn run(&self, config: Option<&Path>, env: &Env) -> Exit {
         let loaded = match reach::load(config, env) {
             Ok(loaded) => loaded,
@@ -46,8 +61,10 @@ impl Doctor {
     async fn examine(&self, loaded: &Loaded) -> Exit {
         let lang = Lang::current();
         let mut exit = Exit::Ok;
-        let mut findings: Vec<(bool, String)> = Vec::new();
+        let now = SystemClock::new().now_ms();
+        let mut findings: Vec<Finding> = Vec::new();
         let mut access = Pairings::default();
+        let mut places = Vec::new();
         match &loaded.source {
             Some(file) => findings.push((true, lang::config_fine(lang, file.display()))),
             None => findings.push((true, lang::config_none(lang))),
@@ -60,8 +77,17 @@ impl Doctor {
                 if let Ok(found) = client.ask(&AccessQuery::Pairings.request()).await {
                     access = serde_json::from_value(found).unwrap_or_default();
                 }
+                findings.extend(work::channels(&client, lang).await);
+                places = work::turned_away(&client).await;
+                match work::rows(&Reach::Gateway(client), now, lang).await {
+                    Ok(found) => findings.extend(found),
+                    Err(code) => exit = code,
+                }
             }
             Ok(None) => {
+                let (found, code) = machine::addresses(loaded, lang);
+                findings.extend(found);
+                exit = code;
                 let file = loaded.path(loaded.config.store.sqlite_path());
                 if !file.exists() {
                     findings.push((true, lang::doctor_no_store(lang, file.display())));
@@ -75,9 +101,16 @@ impl Doctor {
                             if let (Reach::Store { store, .. }, Ok(())) = (&reach, &checked) {
                                 access = who_waits(loaded, store).await.unwrap_or_default();
                             }
+                            let rows = match &checked {
+                                Ok(()) => work::rows(&reach, now, lang).await.unwrap_or_default(),
+                                Err(_) => Vec::new(),
+                            };
                             reach.close().await;
                             match checked {
-                                Ok(()) => findings.push((true, lang::doctor_store_fine(lang, file.display()))),
+                                Ok(()) => {
+                                    findings.push((true, lang::doctor_store_fine(lang, file.display())));
+                                    findings.extend(rows);
+                                }
                                 Err(error) => {
                                     findings.push((false, error.to_string()));
                                     exit = Exit::Data;
@@ -90,6 +123,16 @@ impl Doctor {
             }
             Err(code) => exit = code,
         }
+
+        let skills = app::look_at_skills(loaded);
+        let (found, code) = machine::workspaces(loaded, &skills, lang);
+        findings.extend(found);
+        if exit == Exit::Ok {
+            exit = code;
+        }
+        findings.extend(machine::permissions(loaded, lang));
+        findings.extend(machine::skills(&skills, lang));
+        findings.extend(machine::tools(loaded, lang));
 
         if let Some(problem) = model_problem(loaded) {
             findings.push((false, problem));
@@ -113,7 +156,12 @@ impl Doctor {
             }
         }
 
-        let doors = with_access(&doors(&loaded.config, lang), &access, lang);
+        let (since_opened, closed): (Vec<_>, Vec<_>) =
+            places.into_iter().partition(|place| doors::opens(&loaded.config, place));
+        for door in with_turned_away(&[], &since_opened, now, lang) {
+            findings.push(bad(lang::door_since_opened(lang, &door.line)));
+        }
+        let doors = with_turned_away(&with_access(&doors(&loaded.config, lang), &access, lang), &closed, now, lang);
         if self.json {
             let findings: Vec<_> = findings.iter().map(|(ok, text)| json!({ "ok": ok, "text": text })).collect();
             show::json(&json!({ "findings": findings, "doors": doors }));

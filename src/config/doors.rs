@@ -9,10 +9,12 @@ use crate::{
     channels,
     http::config::LocalClients,
     intake::{
-        access::{ChannelPolicy, Gate},
+        access::{ChannelPolicy, Gate, GroupConfig},
         pairing::Pairings,
+        turned_away::{Place, Why},
     },
     lang::{self, Lang},
+    terminal,
 };
 
 /// How the first owner comes in where strangers get a code.
@@ -21,7 +23,8 @@ const PAIR_THE_OWNER: &str = "crawfish pairing approve <channel> <code>";
 /// One door.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Door {
-    /// Its name, stable: `model`, `channel`, `owner`, `pairing:<channel>:<sender>`, `senders:<channel>`, …
+    /// Its name, stable: `model`, `channel`, `owner`, `pairing:<channel>:<sender>`, `senders:<channel>`,
+    /// `turned_away:<why>:<channel>:<conversation>`, …
     pub name: String,
     /// `closed`: something is not possible yet. `wide`: everyone may.
     pub state: DoorState,
@@ -74,6 +77,14 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
         if !channel.policy.enabled {
             add(Closed, &format!("enabled:{id}"), lang::door_disabled(lang, id), &format!("{section} enabled = true"));
             continue;
+        }
+        if id.kind() == "telegram" && channel.policy.groups.values().any(follows_the_talk) {
+            add(
+                Closed,
+                &format!("privacy:{id}"),
+                lang::door_privacy(lang, id, lang::door_privacy_hint(lang)),
+                &lang::door_privacy_line(lang),
+            );
         }
         let gate = gate_of(config, id, &channel.policy);
         if !gate.admits_anyone() {
@@ -136,6 +147,110 @@ pub fn with_access(doors: &[Door], access: &Pairings, lang: Lang) -> Vec<Door> {
     all
 }
 
+/// The same doors with those before which messages were turned away since the start; `now` is epoch milliseconds. This
+/// is how a person learns the id of a group, or of somebody who wrote.
+pub fn with_turned_away(doors: &[Door], places: &[Place], now: i64, lang: Lang) -> Vec<Door> {
+    let mut all = doors.to_vec();
+    let first = |name: &str| ["model", "channel", "owner"].contains(&name) || name.starts_with("pairing:");
+    let after = all.iter().rposition(|door| first(&door.name)).map_or(0, |at| at + 1);
+    all.splice(after..after, places.iter().map(|place| turned_away(place, now, lang)));
+    all
+}
+
+fn turned_away(place: &Place, now: i64, lang: Lang) -> Door {
+    let Place { channel, group, count, .. } = place;
+    let minutes = now.saturating_sub(place.last_at).max(0) / 60_000;
+    let who = named(place.name.as_deref(), &place.sender);
+    let room = named(place.title.as_deref(), &place.conversation);
+    let account = format!("[channels.{}.{}", channel.kind(), channel.account());
+    let section = format!("{account}]");
+    let group_section = format!("{account}.groups.{}]", quoted(&place.conversation));
+    let sender = quoted(&place.sender);
+    let (text, line) = match place.why {
+        Why::GroupNotAllowed => (lang::door_group_not_allowed(lang, channel, room, who), group_section),
+        Why::SenderNotAllowed if *group => {
+            let text = lang::door_sender_not_allowed_in_group(lang, channel, who, room);
+            (text, format!("{group_section} allow_from = [{sender}]"))
+        }
+        Why::SenderNotAllowed => {
+            (lang::door_sender_not_allowed(lang, channel, who), format!("{section} allow_from = [{sender}]"))
+        }
+        Why::Disabled if *group => {
+            (lang::door_groups_disabled(lang, channel, room), format!("{section} group_policy = \"allowlist\""))
+        }
+        Why::Disabled => (lang::door_direct_disabled(lang, channel, who), format!("{section} dm_policy = \"pairing\"")),
+        Why::NotAddressed => {
+            let text = match place.kept {
+                true => lang::door_not_addressed_kept(lang, channel, room),
+                false => lang::door_not_addressed(lang, channel, room),
+            };
+            (text, format!("{group_section} require_mention = false"))
+        }
+        Why::Blocked => {
+            let scope = place.scope.as_deref().unwrap_or(channel.as_str());
+            let blocked = format!("{scope}:{}", place.sender);
+            (
+                lang::door_blocked(lang, channel, who),
+                format!("crawfish access unblock {}", terminal::shell_word(&blocked)),
+            )
+        }
+    };
+    let mut text = vec![text, lang::door_turned_away(lang, count, minutes)];
+    if *group && channel.kind() == "telegram" && matches!(place.why, Why::GroupNotAllowed | Why::NotAddressed) {
+        text.extend([lang::door_privacy_hint(lang), lang::door_privacy_line(lang)]);
+    }
+    let text = text.join(if lang == Lang::Zh { "" } else { " " });
+    let id = terminal::escape_line(&place.conversation);
+    Door { name: format!("turned_away:{}:{channel}:{id}", place.why.as_str()), state: DoorState::Closed, text, line }
+}
+
+/// Whether this configuration opens the door already: the gateway that runs was started with an older one.
+pub fn opens(config: &Config, place: &Place) -> bool {
+    let Some(section) = config.channels.get(&place.channel) else { return false };
+    let gate = gate_of(config, &place.channel, &section.policy);
+    let group = gate.group(&place.conversation);
+    match place.why {
+        Why::GroupNotAllowed => group.is_some(),
+        Why::SenderNotAllowed if place.group => {
+            let list = group.and_then(|group| group.allow_from.as_ref());
+            list.is_some_and(|list| list.iter().any(|id| id == "*" || *id == place.sender))
+        }
+        Why::SenderNotAllowed => gate.is_open() || gate.listed(&place.sender).is_some(),
+        Why::NotAddressed => group.is_some_and(|group| !group.require_mention),
+        Why::Disabled | Why::Blocked => false,
+    }
+}
+
+/// A name with its id.
+fn named(name: Option<&str>, id: &str) -> String {
+    let id = terminal::escape_line(id);
+    match name {
+        Some(name) => format!("{name} ({id})"),
+        None => id.into_owned(),
+    }
+}
+
+/// An id as a TOML string, with everything written out that a terminal would obey: the line can be copied as it is shown.
+fn quoted(id: &str) -> String {
+    let mut text = String::with_capacity(id.len() + 2);
+    text.push('"');
+    for c in id.chars() {
+        let one = c.to_string();
+        match c {
+            '"' | '\\' => text.extend(['\\', c]),
+            _ if terminal::escape_line(&one) == one => text.push(c),
+            _ => text.push_str(&format!("\\U{:08X}", c as u32)),
+        }
+    }
+    text.push('"');
+    text
+}
+
+/// A group in which the bot needs more than what is said to it.
+fn follows_the_talk(group: &GroupConfig) -> bool {
+    !group.require_mention || !group.wake.is_empty()
+}
+
 fn gate_of(config: &Config, id: &ChannelId, policy: &ChannelPolicy) -> Gate {
     let owners_own = channels::kind(id.kind()).is_some_and(|kind| kind.owners_own);
     Gate::new(id, policy, &config.access, owners_own)
@@ -146,17 +261,107 @@ mod tests {
     use super::*;
     use crate::{
         config::{Env, Parsed},
+        intake::access::{DmPolicy, GroupPolicy},
         store::PairingRow,
     };
 
-    fn names(text: &str) -> Vec<String> {
+    fn loaded(text: &str) -> Config {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("config.toml");
         std::fs::write(&file, text).expect("written");
         let mut env = Env::default();
         env.insecure_perms = true;
-        let loaded = Parsed::read(Some(&file), &env).and_then(Parsed::check).expect("a good configuration");
-        doors(&loaded.config, Lang::En).into_iter().map(|door| door.name).collect()
+        let loaded = Parsed::read(Some(&file), &env).and_then(Parsed::check);
+        loaded.unwrap_or_else(|errors| panic!("{text}: {errors}")).config
+    }
+
+    fn names(text: &str) -> Vec<String> {
+        doors(&loaded(text), Lang::En).into_iter().map(|door| door.name).collect()
+    }
+
+    const TELEGRAM: &str = "[channels.telegram.main]\ntoken = \"4242:AAkit-0123456789_abcdefghijklmnopqrs\"\n";
+
+    /// The configuration after somebody wrote a door's line into it: the key below its section.
+    fn written(line: &str) -> Config {
+        match line.strip_prefix("[channels.telegram.main] ") {
+            Some(key) => loaded(&format!("{TELEGRAM}{key}\n")),
+            None => loaded(&format!("{TELEGRAM}{}\n", line.replacen("] ", "]\n", 1))),
+        }
+    }
+
+    fn place(why: Why, group: bool, conversation: &str, sender: &str) -> Place {
+        Place {
+            channel: ChannelId::new("telegram", "main"),
+            group,
+            conversation: conversation.to_owned(),
+            title: group.then(|| "Friends".to_owned()),
+            sender: sender.to_owned(),
+            name: Some("Bob".to_owned()),
+            why,
+            kept: false,
+            scope: None,
+            count: 3,
+            last_at: 0,
+        }
+    }
+
+    #[test]
+    fn the_line_before_which_a_message_was_turned_away_opens_the_gate() {
+        for group in ["-1001234567890", "-100 \"\\\u{202e}\n群"] {
+            let cases = [
+                place(Why::GroupNotAllowed, true, group, "99"),
+                place(Why::SenderNotAllowed, true, group, "99"),
+                place(Why::SenderNotAllowed, false, "99", "99"),
+                place(Why::NotAddressed, true, group, "99"),
+            ];
+            for place in cases {
+                let door = turned_away(&place, 120_000, Lang::En);
+                assert_eq!(terminal::escape_line(&door.line), door.line, "it is printed as it is");
+                assert!(opens(&written(&door.line), &place), "{door:?}");
+                assert!(!opens(&loaded(TELEGRAM), &place), "{door:?}");
+                assert!(door.text.contains("3, the last 2 min ago"), "{door:?}");
+            }
+        }
+        let groups = turned_away(&place(Why::Disabled, true, "-1", "9"), 0, Lang::Zh).line;
+        let direct = turned_away(&place(Why::Disabled, false, "9", "9"), 0, Lang::Zh).line;
+        let policy = |line: &str| written(line).channels.into_values().next().expect("the channel").policy;
+        assert_eq!(policy(&groups).group_policy, Some(GroupPolicy::Allowlist));
+        assert_eq!(policy(&direct).dm_policy, Some(DmPolicy::Pairing));
+    }
+
+    #[test]
+    fn telegram_hides_what_is_not_said_to_the_bot_and_that_is_told() {
+        let text = |why, group| turned_away(&place(why, group, "-1", "9"), 0, Lang::En).text;
+        for why in [Why::GroupNotAllowed, Why::NotAddressed] {
+            assert!(text(why, true).contains("/setprivacy"));
+        }
+        assert!(!text(Why::SenderNotAllowed, false).contains("/setprivacy"));
+        let door = "privacy:telegram:main".to_owned();
+        let following = format!("{TELEGRAM}[channels.telegram.main.groups.\"-1\"]\nwake = [\"crab\"]\n");
+        assert!(names(&following).contains(&door));
+        assert!(!names(&following.replace("wake = [\"crab\"]", "")).contains(&door));
+    }
+
+    #[test]
+    fn a_block_is_undone_where_it_holds_and_turned_away_doors_come_after_who_waits() {
+        let mut blocked = place(Why::Blocked, false, "9", "9");
+        assert_eq!(turned_away(&blocked, 0, Lang::En).line, "crawfish access unblock telegram:main:9");
+        blocked.scope = Some("telegram".to_owned());
+        assert_eq!(turned_away(&blocked, 0, Lang::En).line, "crawfish access unblock telegram:9");
+        blocked.sender = "$(reboot)".to_owned();
+        assert_eq!(turned_away(&blocked, 0, Lang::En).line, "crawfish access unblock 'telegram:$(reboot)'");
+        let door = |name: &str| Door {
+            name: name.to_owned(),
+            state: DoorState::Closed,
+            text: String::new(),
+            line: String::new(),
+        };
+        let mut kept = place(Why::NotAddressed, true, "-1", "9");
+        kept.kept = true;
+        let all = with_turned_away(&[door("owner"), door("pairing:x:1"), door("exec")], &[kept], 0, Lang::En);
+        let names: Vec<&str> = all.iter().map(|door| door.name.as_str()).collect();
+        assert_eq!(names, ["owner", "pairing:x:1", "turned_away:not_addressed:telegram:main:-1", "exec"]);
+        assert!(all[2].text.contains("kept as context"), "{}", all[2].text);
     }
 
     #[test]

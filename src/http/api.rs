@@ -183,10 +183,15 @@ pub async fn prompt(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answe
     Ok(shown(json!({ "agent": agent.id, "text": brief.text, "sections": brief.sections })))
 }
 
-/// `GET /api/doors`: what is not possible yet or open to everyone, each with the one line that changes it.
+/// `GET /api/doors`: what is not possible yet or open to everyone, and where messages were turned away since the start,
+/// each with the one line that changes it.
 pub async fn doors(State(server): Gateway) -> Answer {
+    let (lang, now) = (Lang::current(), server.http.clock.now_ms());
     let access = server.http.access.pairings().await.map_err(refused)?;
-    Ok(shown(json!({ "doors": doors::with_access(&server.http.doors, &access, Lang::current()) })))
+    let places = server.http.turned_away.places();
+    let doors = doors::with_access(&server.http.doors, &access, lang);
+    let doors = doors::with_turned_away(&doors, &places, now, lang);
+    Ok(shown(json!({ "doors": doors, "turned_away": places })))
 }
 
 /// What is decided about a code.

@@ -112,6 +112,7 @@ async fn start_on(
         health: Health::default(),
         agents: Agents::new([]),
         access,
+        turned_away: Default::default(),
         doors: crate::config::doors::doors(&Default::default(), crate::lang::Lang::En),
         clock,
         ready: ready.clone(),

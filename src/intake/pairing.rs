@@ -235,6 +235,13 @@ impl Access {
         }
     }
 
+    /// What the block of this sender holds for: the channel, or its kind.
+    pub fn block_scope(&self, channel: &ChannelId, sender: &str) -> Option<String> {
+        let copy = self.copy.read().unwrap_or_else(PoisonError::into_inner);
+        let shut = |scope: &&str| copy.blocked.get(*scope).is_some_and(|senders| senders.contains(sender));
+        [channel.as_str(), channel.kind()].iter().find(|scope| shut(scope)).map(|scope| (*scope).to_owned())
+    }
+
     /// Changes whenever somebody loses rights.
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::Acquire)

@@ -56,6 +56,7 @@ async fn real() -> Real {
                 journal,
                 stopping: CancellationToken::new(),
                 senders: SenderRates::default(),
+                turned_away: Default::default(),
             };
             (store.clone() as Arc<dyn Store>, Arc::new(intake) as Arc<dyn channel_api::Intake>, access)
         })
