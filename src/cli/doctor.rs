@@ -211,3 +211,72 @@ async fn ask_models(loaded: &Loaded) -> Vec<(String, Result<(), String>)> {
     });
     futures_util::future::join_all(asked).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of every part of docs/troubleshooting.md are those that doctor says.
+    #[test]
+    fn the_troubleshooting_pages_quote_the_lines_as_they_are() {
+        let pages = [
+            (Lang::En, include_str!("../../docs/troubleshooting.md")),
+            (Lang::Zh, include_str!("../../docs/zh/troubleshooting.md")),
+        ];
+        let (telegram, ada, bob, friends) = ("telegram:main", "Ada (99)", "Bob (42)", "Friends (-1001234567890)");
+        for (lang, page) in pages {
+            let token = lang::doctor_telegram_token(lang);
+            let conflict = lang::doctor_telegram_conflict(lang);
+            let taken_by = lang::doctor_port_taken_by(lang, "python3", 4711);
+            let install = lang::doctor_skill_install(lang, "`brew install poppler`");
+            let missing = lang::skill_needs_program(lang, "pdftotext");
+            let unset = lang::skill_needs_variable(lang, "NOTES_KEY");
+            let no_fields = lang::skill_no_front_matter(lang);
+            let hint = lang::door_privacy_hint(lang);
+            let readable = lang::doctor_readable(lang, "…");
+            let cut = |en, zh| if lang == Lang::En { en } else { zh };
+            let lines = [
+                (lang::door_pairing(lang, ada, telegram), ""),
+                (lang::door_sender_not_allowed(lang, "webhook:bridge", "Bob (u2)"), ""),
+                (lang::door_turned_away(lang, 3, 2), ""),
+                (lang::door_blocked(lang, telegram, bob), ""),
+                (lang::door_direct_disabled(lang, telegram, bob), ""),
+                (lang::door_group_not_allowed(lang, telegram, friends, ada), ""),
+                (lang::door_sender_not_allowed_in_group(lang, telegram, bob, friends), ""),
+                (
+                    lang::door_not_addressed_kept(lang, telegram, friends),
+                    cut("(kept as context).", "（已作为上下文保留）。"),
+                ),
+                (lang::door_privacy(lang, telegram, hint), ""),
+                (lang::door_privacy_line(lang), ""),
+                (lang::door_since_opened(lang, "…"), ""),
+                (lang::doctor_channel_down(lang, telegram, token), cut("the token.", "这个令牌。")),
+                (lang::doctor_channel_restarts(lang, telegram, conflict), cut("elsewhere.", "收取消息。")),
+                (lang::doctor_exec_off(lang), ""),
+                (lang::doctor_unknown_tools(lang, 2, "send_email", "…"), cut("(send_email).", "（send_email）。")),
+                (lang::doctor_pseudo_calls(lang, 4, "…"), cut("making it: 4.", "：4 轮。")),
+                (lang::turn_pseudo_call(lang), ""),
+                (lang::door_model(lang), ""),
+                (lang::doctor_model_silent(lang, "main", "…"), "`main` "),
+                (lang::doctor_failed_order(lang, 1, "…"), cut("hours: 1.", "：1 次。")),
+                (lang::doctor_order_repaired(lang, 2, "…"), cut("history: 2.", "：2 次。")),
+                (lang::doctor_workspace(lang, "/srv/bot/workspace", readable), cut(" skills in ", "技能文件夹 ")),
+                (lang::doctor_workspace_closed(lang, "/srv/bot/workspace", "Permission denied (os error 13)"), "13)"),
+                (lang::doctor_skill_off(lang, "invoices", format!("{missing}{install}")), ""),
+                (lang::doctor_skill_off(lang, "notes", unset), ""),
+                (lang::doctor_skill_broken(lang, "old", no_fields, "…"), cut(" description ", "description 字段")),
+                (lang::doctor_open_to_others(lang, "/srv/bot/.env", "0644", "600"), ""),
+                (lang::doctor_open_to_others(lang, "/srv/bot/data", "0755", "700"), ""),
+                (lang::doctor_port_taken(lang, "127.0.0.1:3002", taken_by), cut("4711)", "4711）")),
+                (lang::doctor_dead_letters(lang, 1, "…", "…"), cut("newest:", "原因：")),
+                (lang::doctor_running(lang, "http://127.0.0.1:3002/"), ""),
+                (lang::door_hosts(lang), ""),
+            ];
+            for (line, cut) in lines {
+                // The page may leave out what comes after this word.
+                let end = line.find(cut).filter(|_| !cut.is_empty()).map_or(line.len(), |at| at + cut.len());
+                assert!(page.contains(&line[..end]), "{lang:?}: the page does not say {:?}", &line[..end]);
+            }
+        }
+    }
+}
