@@ -96,9 +96,8 @@ pub trait InboxStore: Send + Sync + 'static {
     /// Attempts are counted here, before any work.
     async fn claim(&self, ask: &ClaimAsk) -> Result<Vec<Claim>, StoreError>;
 
-    /// The earliest time at which a suspect of either kind is due; `None` when there is none. A start makes them; afterwards
-    /// they only become fewer.
-    async fn next_suspect(&self) -> Result<Option<i64>, StoreError>;
+    /// When a suspect of either kind is due. A start makes them; afterwards they only become fewer.
+    async fn next_suspect(&self) -> Result<NextSuspect, StoreError>;
 
     /// The earliest time at which a session that is not claimable now becomes so (debounce, back-off, parking).
     async fn next_due(&self, now: i64) -> Result<Option<i64>, StoreError>;
@@ -313,6 +312,17 @@ pub struct ClaimAsk {
     pub max_entries: u32,
     /// Ordinary sessions, or one suspect.
     pub kind: ClaimKind,
+}
+
+/// When a suspect is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextSuspect {
+    /// At this time, in epoch milliseconds; 0 = it waits for nothing.
+    Due(i64),
+    /// Those that are left wait behind a turn of their session that runs or is parked.
+    Behind,
+    /// There is none.
+    None,
 }
 
 /// Which sessions a claim takes. What ran when a process died is suspect until a step of it is recorded as finished, or

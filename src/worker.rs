@@ -25,8 +25,8 @@ use crate::{
     outbox::{self, Answers, LaneWakeUp},
     reply::{Outcome, Policy, ReplyTo},
     store::{
-        BootId, Claim, ClaimAsk, ClaimKind, Finish, Finished, InboxEntry, InboxStore, NewPart, Release, Released,
-        StoreError, TurnOutcome,
+        BootId, Claim, ClaimAsk, ClaimKind, Finish, Finished, InboxEntry, InboxStore, NewPart, NextSuspect, Release,
+        Released, StoreError, TurnOutcome,
     },
     typing,
 };
@@ -108,10 +108,16 @@ impl Worker {
         let mut suspects_left = true;
         let proved = self.clock.monotonic() + PROOF;
         let mut next_try = proved;
+        // When suspects are asked for again that waited behind a turn of their session.
+        let mut ask_again: Option<Duration> = None;
         while !stopping.is_cancelled() {
             let now = self.clock.monotonic();
             if alone.as_ref().is_some_and(|alone| *alone.cleared.borrow() || now >= alone.since + ALONE) {
                 alone = None;
+            }
+            if ask_again.is_some_and(|at| now >= at) {
+                (suspects_left, next_try) = self.next_suspect(now, proved).await;
+                ask_again = (!suspects_left).then_some(next_try);
             }
             if phase == Phase::Ordinary && suspects_left && now >= next_try {
                 if tasks.is_empty() {
@@ -137,9 +143,8 @@ impl Worker {
                     phase = Phase::Feared;
                     continue;
                 }
-                let wait = self.next_suspect().await;
-                suspects_left = wait.is_some();
-                next_try = proved.max(now + wait.unwrap_or_default());
+                (suspects_left, next_try) = self.next_suspect(now, proved).await;
+                ask_again = (!suspects_left).then_some(next_try);
                 phase = Phase::Ordinary;
                 look = true;
                 continue;
@@ -212,13 +217,18 @@ impl Worker {
         }
     }
 
-    /// How long until a suspect is due, at least a moment; `None` when there is none.
-    async fn next_suspect(&self) -> Option<Duration> {
+    /// Whether a suspect can be tried, and when; or else when to ask again.
+    async fn next_suspect(&self, now: Duration, proved: Duration) -> (bool, Duration) {
         match self.inbox.next_suspect().await {
-            Ok(due) => Some(Duration::from_millis((due? - self.clock.now_ms()).max(100) as u64)),
+            Ok(NextSuspect::Due(due)) => {
+                let wait = Duration::from_millis((due - self.clock.now_ms()).max(100) as u64);
+                (true, proved.max(now + wait))
+            }
+            Ok(NextSuspect::Behind) => (false, now + LOOK_AROUND),
+            Ok(NextSuspect::None) => (false, Duration::MAX),
             Err(error) => {
                 warn!(%error, "the queue could not be read");
-                Some(LOOK_AROUND)
+                (false, now + LOOK_AROUND)
             }
         }
     }

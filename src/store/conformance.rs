@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{
     AccessRows, Action, Approve, Approved, Asked, BootId, Claim, ClaimAsk, ClaimKind, DeadResolution, EventFilter,
     Finish, Finished, LaneKey, Lease, Load, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, NewPart, NextPart,
-    OutboxPart, OverCap, PartFilter, PartOutcome, Recovered, Release, Released, Retention, SessionChange, StepKind,
-    StepRecord, StepState, Store, StoreError, Stored, TurnOutcome, TurnsOf, Welcome, Who,
+    NextSuspect, OutboxPart, OverCap, PartFilter, PartOutcome, Recovered, Release, Released, Retention, SessionChange,
+    StepKind, StepRecord, StepState, Store, StoreError, Stored, TurnOutcome, TurnsOf, Welcome, Who,
 };
 use crate::{
     lang::Lang,
@@ -800,9 +800,9 @@ async fn a_crash_counts_against_the_newest_suspect_alone(store: &dyn Store) {
     let entries = ["1", "2", "3"].map(|id| new_entry(id, id, "a"));
     accept_all(store, entries.into()).await;
     assert_eq!(claim_as(store, "bt_1", ClaimKind::Ordinary, 2_000, 9).await.len(), 3);
-    assert_eq!(store.next_suspect().await.expect("answers"), None);
+    assert_eq!(store.next_suspect().await.expect("answers"), NextSuspect::None);
     recover(store, "bt_2").await;
-    assert!(store.next_suspect().await.expect("answers").is_some());
+    assert_eq!(store.next_suspect().await.expect("answers"), NextSuspect::Due(0));
     let next = async |who: &str, kind| {
         let claim = claim_as(store, who, kind, 2_000, 9).await.pop();
         claim.map(|claim| ids(&claim)[0].to_owned())
@@ -833,7 +833,7 @@ async fn a_suspect_that_fails_is_suspect_no_more(store: &dyn Store) {
     assert!(claim_as(store, "bt_2", ClaimKind::Ordinary, 9_000, 9).await.is_empty());
     let alone = suspect(store, "bt_2").await.expect("due");
     store.release(release_of(&alone, Some("away"))).await.expect("releases");
-    assert_eq!(store.next_suspect().await.expect("answers"), None);
+    assert_eq!(store.next_suspect().await.expect("answers"), NextSuspect::None);
     assert_eq!(claim_as(store, "bt_2", ClaimKind::Ordinary, 99_000, 9).await.len(), 1);
 }
 
@@ -864,7 +864,10 @@ async fn a_group_of_suspects_is_split(store: &dyn Store) {
     let first = suspect(store, "bt_3").await.expect("due");
     assert_eq!(ids(&first), ["1"]);
     assert!(first.resume.is_none() && first.lease.turn != together.lease.turn);
+    // The others wait behind it, which is not the same as that there are none.
+    assert_eq!(store.next_suspect().await.expect("answers"), NextSuspect::Behind);
     finish(store, &first).await;
+    assert_eq!(store.next_suspect().await.expect("answers"), NextSuspect::Due(0));
     let second = suspect(store, "bt_3").await.expect("due");
     assert_eq!(ids(&second), ["2"]);
     recover(store, "bt_4").await;

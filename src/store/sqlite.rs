@@ -143,6 +143,7 @@ fn migrator() -> Migrator {
         (1, "spine", include_str!("../../migrations/sqlite/0001_spine.sql")),
         (2, "access", include_str!("../../migrations/sqlite/0002_access.sql")),
         (3, "groups", include_str!("../../migrations/sqlite/0003_groups.sql")),
+        (4, "suspects", include_str!("../../migrations/sqlite/0004_suspects.sql")),
     ];
     Migrator::with_migrations(
         list.into_iter()

@@ -206,7 +206,7 @@ impl InboxStore for Rows {
     async fn claim(&self, _: &ClaimAsk) -> Result<Vec<Claim>, StoreError> {
         Err(StoreError::NotFound)
     }
-    async fn next_suspect(&self) -> Result<Option<i64>, StoreError> {
+    async fn next_suspect(&self) -> Result<NextSuspect, StoreError> {
         Err(StoreError::NotFound)
     }
     async fn next_due(&self, _: i64) -> Result<Option<i64>, StoreError> {

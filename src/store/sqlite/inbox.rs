@@ -13,8 +13,8 @@ use crate::{
     session::SessionKey,
     store::{
         Action, Claim, ClaimAsk, DeadLetter, DeadResolution, EventRow, Finish, Finished, InboxEntry, InboxStore, Lease,
-        Load, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, OverCap, Release, Released, SessionChange,
-        StoreError, Stored,
+        Load, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, NextSuspect, OverCap, Release, Released,
+        SessionChange, StoreError, Stored,
     },
 };
 
@@ -74,14 +74,19 @@ impl InboxStore for SqliteStore {
         self.write(ask.clone()).await
     }
 
-    async fn next_suspect(&self) -> Result<Option<i64>, StoreError> {
+    async fn next_suspect(&self) -> Result<NextSuspect, StoreError> {
         let row = sqlx::query(
-            "SELECT min(not_before) FROM session INDEXED BY session_suspect
-             WHERE ready_seq IS NOT NULL AND suspects > 0",
+            "SELECT count(*), min(CASE WHEN ready_seq IS NOT NULL THEN not_before END)
+             FROM session INDEXED BY session_suspect WHERE suspects > 0",
         )
         .fetch_one(&self.readers)
         .await?;
-        get(&row, 0)
+        let (left, due): (i64, Option<i64>) = (get(&row, 0)?, get(&row, 1)?);
+        Ok(match due {
+            Some(due) => NextSuspect::Due(due),
+            None if left > 0 => NextSuspect::Behind,
+            None => NextSuspect::None,
+        })
     }
 
     async fn next_due(&self, now: i64) -> Result<Option<i64>, StoreError> {
