@@ -87,6 +87,15 @@ impl Running {
         self.lock().remove(session);
     }
 
+    /// The turn lost its session to somebody else, who may have begun one of theirs under the same key: only its own
+    /// handle goes.
+    pub fn end_fenced(&self, session: &SessionKey, steer: &Arc<Notify>) {
+        let mut turns = self.lock();
+        if turns.get(session).is_some_and(|handle| Arc::ptr_eq(&handle.steer, steer)) {
+            turns.remove(session);
+        }
+    }
+
     /// The store said that a turn of this session runs and is to stop.
     pub fn stop(&self, session: &SessionKey) {
         self.reach(session).stop.cancel();
@@ -116,6 +125,18 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fenced_turn_takes_its_own_handle_with_it_and_no_other() {
+        let running = Running::default();
+        let session = SessionKey::from("agent:main:main".to_owned());
+        let (old, new) = (running.begin(&session), running.begin(&session));
+        running.end_fenced(&session, &old.steer);
+        running.stop(&session);
+        assert!(new.stop.is_cancelled(), "the new turn is still reached");
+        running.end_fenced(&session, &new.steer);
+        assert!(running.lock().is_empty());
+    }
 
     #[test]
     fn a_stop_between_claim_and_start_is_not_lost() {

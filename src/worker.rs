@@ -260,11 +260,15 @@ impl Worker {
             if let Some(shows) = self.typing(&claim, clear.subscribe()) {
                 typing.spawn(shows);
             }
+            let (session, steer) = (claim.lease.session.clone(), Arc::clone(&handle.steer));
             let control = Control { stop: handle.stop, steer: handle.steer, drained, clear };
             let run = AssertUnwindSafe(self.agents.run(&claim, &control)).catch_unwind().await;
             match run {
                 Ok(Ok(run)) => self.finish(claim, run).await,
-                Ok(Err(RunError::Fenced)) => debug!("the claim was taken over; nothing is written"),
+                Ok(Err(RunError::Fenced)) => {
+                    debug!("the claim was taken over; nothing is written");
+                    self.running.end_fenced(&session, &steer);
+                }
                 Ok(Err(RunError::Drained)) => self.release(claim, None, Duration::ZERO).await,
                 Ok(Err(RunError::Retry(why, wait))) => self.release(claim, Some(why), wait).await,
                 Err(_) => {
