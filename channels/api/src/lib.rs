@@ -13,6 +13,7 @@ pub mod crash_point;
 pub mod http;
 pub mod ids;
 pub mod inbound;
+pub mod json;
 pub mod outbound;
 pub mod reach;
 pub mod split;

@@ -131,7 +131,7 @@ impl Api {
         let status = response.status();
         let wait = retry_after(&response);
         let answer = match read(response).await {
-            Ok(body) => serde_json::from_slice(&body).unwrap_or(Value::Null),
+            Ok(body) => answer_of(&body),
             Err(error) => return Err(ApiError::Unknown(error)),
         };
         let result = self.judge(status, wait, answer)?;
@@ -181,6 +181,13 @@ impl Api {
         let text = text.replace(self.token.expose(), "[token]");
         text.chars().take(DESCRIPTION_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
     }
+}
+
+/// An answer as JSON, `Null` when it is none. A character that is broken costs itself only: read strictly, one such message
+/// would hold back all others, since no question behind it is ever answered.
+fn answer_of(body: &[u8]) -> Value {
+    serde_json::from_slice(body)
+        .unwrap_or_else(|_| channel_api::json::parse(&String::from_utf8_lossy(body)).unwrap_or(Value::Null))
 }
 
 /// The whole body, if it is not too large.
@@ -312,6 +319,13 @@ mod tests {
             assert_eq!(outcome(status, body).await, Err(expected), "{status} {body}");
         }
         assert_eq!(outcome(200, r#"{"ok":true,"result":{"id":1}}"#).await, Ok(json!({"id": 1})));
+    }
+
+    #[tokio::test]
+    async fn a_broken_character_does_not_hide_the_answer() {
+        let found = outcome(200, r#"{"ok":true,"result":["\ud83d half","whole"]}"#).await;
+        assert_eq!(found, Ok(json!(["\u{fffd} half", "whole"])));
+        assert_eq!(answer_of(b"{\"ok\":true,\"result\":\"\xf0\x9f\"}"), json!({"ok": true, "result": "\u{fffd}"}));
     }
 
     #[tokio::test]
