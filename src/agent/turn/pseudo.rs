@@ -75,16 +75,22 @@ regexes! {
     MARKUP = concat!(
         r"(?i)<\|?/?(?:[a-z0-9_-]+[:|])?(?:tool_?calls?|function_?calls?|tool_?use|tool_?code|invoke|function|action)(?:_?section)?(?:[\s=>|/_{\[:]|$)",
         r"|\[/?tool_?calls?\]|\[/?function_?calls?\]|<\|python_tag\|>|<\|tool|<\|action|<\|plugin\|>|^functools\[",
+        // Llama 4, Gemma, and what is left of others: no tag of a text.
+        r"|<\|(?:python_start|begin_of_tool)\|>|<start_function_call>|</?execute_tool>",
+        r"|<tool\s+(?:na?$|nam$|name\s*(?:=|$))|&lt;/?(?:tool_?calls?|function_?calls?)(?:&|\b)",
+        // Harmony without its control tokens, and the wrapper of parallel calls.
+        r"|^(?:assistant|analysis|commentary|\s){0,4}to=functions\.|^multi_tool_use\.parallel\b",
     );
     // Markup that means nothing else, whatever tool it names.
     STRONG = r"(?i)^(?:<\|?(?:[a-z0-9_-]+[:|])?(?:tool_?calls?|function_?calls?)|\[tool_?calls?\]|<\|python_tag\|>|<\|tool|<\|action|<\|plugin|functools\[)";
     // The beginning of a marker at the end of a growing text.
-    MARKUP_START = r"(?i)(?:<[|/a-z0-9_:-]{0,40}|\[/?[a-z_]{0,14})$";
+    MARKUP_START = r"(?i)(?:<[|/a-z0-9_:-]{0,40}|\[/?[a-z_]{0,14}|&(?:lt?|lt;/?[a-z_]{0,14})?)$";
     NAMES = concat!(
         r#"(?i)["'](?:name|tool|tool_name|function|function_name|recipient_name)["']\s*:\s*["']([^"'\n]{1,80})(?:["']|$)"#,
         r#"|\bname\s*=\s*["']([^"'\n]{1,80})(?:["']|$)"#,
         r"|<function\s*=\s*([^\s>]{1,80})",
         r"|<(?:tool_?name|name|function_name)>\s*([^\s<]{1,80})",
+        r"|<start_function_call>\s*call:\s*([A-Za-z_][0-9A-Za-z_.-]{0,80})",
         r"|<\|tool_sep\|>\s*([^\s<`]{1,80})",
         r"|(?:to=|recipient=)([A-Za-z_][0-9A-Za-z_.-]{0,80})",
         r"|(?:<\|tool_call_begin\|>|\[tool_?calls?\]|\[function_?calls?\]|<\|python_tag\|>|<tool_?call>|<\|tool_call\|?>|<\|tool_call_start\|>|<\|plugin\|>|<\|action_start\|>|<function_call>)\s*\[?(?:[a-z_]+:)?([A-Za-z_][0-9A-Za-z_.-]{0,80})",
@@ -92,6 +98,18 @@ regexes! {
     CLOSING = r"(?i)</[\w:|]+>|<\|/?[\w]+\|>|\[/\w+\]";
     OWN_TAG = r"^<([A-Za-z_][0-9A-Za-z_]{1,63})(?:[\s>/]|$)";
     GLUED_FENCE = r"```[A-Za-z_]{0,20}[ \t]*$";
+    // "read {…}", and an object below the name: GLM's way, and that of those who lost their marks.
+    NAMED = r"^`?([A-Za-z_][0-9A-Za-z_.-]{0,80})\s+";
+    // "[Tool Call: read] {…}", "(calls read with …)", "【工具调用】read {…}".
+    ASIDE = concat!(
+        r"(?i)^[\[(（【*]{1,2}\s*(?:(?:tool|function)[ _]?calls?|call(?:s|ing|ed)?|invok(?:es?|ing)|us(?:es?|ing)|正在调用|工具调用|函数调用|调用|使用)",
+        r"\s*(?:the\s+)?(?:tool|function|工具|函数)?\s*[\]】:：]?\s*",
+    );
+    ASIDE_BEHIND = r#"^[`"'“]?([A-Za-z_][0-9A-Za-z_.-]{0,80})([^\n]{0,300})"#;
+    // An object, a bracket with a string, `path=…`; `--include=*.rs` is for a person.
+    ASIDE_ARGUED = r#"\{|^\s*[(（]\s*["'“]|(?:^|[\s,(（，])[a-z_]{1,30}\s*=\s*\S"#;
+    // What may stand before a call on its line and changes nothing.
+    LABEL = r"(?i)^json[ \t]*[:：]?[ \t]+";
     CODE = r#"(?s)^(?:print\(|await\s+|[a-z_]{1,20}\s*=\s*)?((?:[A-Za-z_][0-9A-Za-z_]{0,40}\.){0,2}[A-Za-z_][0-9A-Za-z_-]{0,63})\s?\(\s*(["'{\[)]|[A-Za-z_][0-9A-Za-z_]{0,63}\s*[=:]|\.?\.?/|$)(.*)$"#;
     WORD = r"^(?:print\(|await\s+)?((?:[A-Za-z_][0-9A-Za-z_]*\.)*[A-Za-z_][0-9A-Za-z_.-]{0,80})";
     BRACKETED = r"^\[\s*(?:tool:|调用|call:?)?\s*([A-Za-z_][0-9A-Za-z_.-]{0,80})\s*:\s*[^\]\n]+\]?\s*$";
@@ -109,7 +127,7 @@ regexes! {
         r"(?i)\b(?:let me|let's|i'll|i’ll|i will|i am going to|i'm going to|i’m going to|i need to|calling|checking|reading|first,|sure\b|okay|of course|certainly|one moment|hold on|using the|here(?:'s| is) the (?:tool |function )?call)",
         r"|我来|让我|我先|我将|我会|我去|我需要|我要|首先|现在|接下来|正在|马上|好的|稍等|调用|没问题",
     );
-    HEADER = r"(?i)^\**(?:action|tool[ _]calls?|function[ _]calls?|动作|行动|工具调用|函数调用|调用工具)\**\s*[:：]";
+    HEADER = r"(?i)^\**(?:action|tool[ _]calls?|function[ _]calls?|json|动作|行动|工具调用|函数调用|调用工具)\**\s*[:：]|^json$";
     // The text itself is about calls: an explanation.
     SPEAKS = concat!(
         r"(?i)\b(?:tool|function)[ -]call(?:s|ing)?\b|call syntax|\bxml tags?\b|\bchat template|\bprotocol\b",
@@ -118,6 +136,7 @@ regexes! {
     // A person asks how calls are written.
     ASKED = concat!(
         r"(?i)\b(?:how (?:do|does|to|would|can|should|is|are)|what (?:do|does|is|are)|explain|example|format|syntax|template|show me (?:a|an|the|how))\b[^\n]{0,80}(?:(?:tool|function)[ _-]?call|tool_use|tool_code|<tool|\bReAct\b)",
+        r"|\bjson\b[^\n]{0,40}\b(?:tool|function)[ _-]?calls?\b",
         r"|(?:(?:tool|function)[ _-]?call(?:s|ing)?|tool_use|<tool)[^\n]{0,60}\b(?:examples?|formats?|syntax|templates?|looks? like|written)\b",
         r"|(?:怎么写|如何写|怎样写|格式|写法|示例|例子|语法|模板|解释|介绍|讲讲|长什么样|什么样)[^\n]{0,40}(?:工具调用|函数调用|tool[ _-]?call|function[ _-]?call|调用)",
         r"|(?:工具调用|函数调用|tool[ _-]?call|function[ _-]?call)[^\n]{0,40}(?:怎么写|如何写|怎样写|格式|写法|示例|例子|语法|模板|长什么样|什么样)",
@@ -172,6 +191,12 @@ const OPENERS: &[&str] = &[
     "工具调用",
     "函数调用",
     "functools",
+    "multi_tool_use.parallel",
+    "to=functions",
+    "commentary to=functions",
+    "assistant to=functions",
+    "assistantcommentary to=functions",
+    "assistant commentary to=functions",
     "我将调用",
     "我会调用",
     "我要调用",
@@ -371,6 +396,7 @@ impl Reading<'_> {
 
     /// Judges the line at `at..end`: where the candidate begins, what it is, and where to read on.
     fn line(self, text: &str, at: usize, end: usize, depth: usize) -> (usize, Verdict, usize) {
+        let at = at + LABEL.find(&text[at..end]).map_or(0, |label| label.end());
         let line = text[at..end].trim_end();
         let lead = &text[..at];
         if line.starts_with("```") || line.starts_with("~~~") {
@@ -652,6 +678,12 @@ impl Reading<'_> {
         let lead = &text[..at];
         let last = self.growing && end == text.len();
         let line = text[at..end].trim_end();
+        if let verdict @ (Verdict::Call(..) | Verdict::Open) = self.named(text, at, depth) {
+            return verdict;
+        }
+        if let verdict @ (Verdict::Call(..) | Verdict::Open) = self.aside(text, at, end, depth) {
+            return verdict;
+        }
         let quoted = line.starts_with('`');
         let body = if quoted { text[at + 1..].trim_end() } else { &text[at..] };
         let inner = line.trim_matches('`').trim();
@@ -674,6 +706,63 @@ impl Reading<'_> {
         let begins =
             last && (self.begins_word(inner) || slashed.is_some_and(|word| word.is_empty() || self.begins_word(word)));
         if begins && !line.is_empty() { Verdict::Open } else { Verdict::No }
+    }
+
+    /// A tool's name and, behind it or below it, an object that can only be its arguments.
+    fn named(self, text: &str, at: usize, depth: usize) -> Verdict {
+        let Some(found) = NAMED.captures(&text[at..]).filter(|found| self.known(&found[1])) else { return Verdict::No };
+        let name = &found[1];
+        let rest = &text[at + found[0].len()..];
+        if rest.is_empty() {
+            return if self.growing { Verdict::Open } else { Verdict::No };
+        }
+        if !rest.starts_with('{') {
+            return Verdict::No;
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        match values.next() {
+            Some(Ok(arguments)) if arguments.as_object().is_some_and(|arguments| !arguments.is_empty()) => {
+                let behind = rest[values.byte_offset()..].trim_start().trim_start_matches('`');
+                match self.fits(name, &arguments) {
+                    true => {
+                        self.with_tail(Verdict::Call(Shape::Code, Some(name.to_owned())), &text[..at], behind, depth)
+                    }
+                    false => Verdict::No,
+                }
+            }
+            Some(Err(error)) if error.is_eof() && self.growing => Verdict::Open,
+            _ => Verdict::No,
+        }
+    }
+
+    /// A call that is told in brackets, like a stage direction.
+    fn aside(self, text: &str, at: usize, end: usize, depth: usize) -> Verdict {
+        let line = text[at..end].trim_end();
+        let last = self.growing && end == text.len();
+        let Some(begin) = ASIDE.find(line) else {
+            let word = line.trim_start_matches(['[', '(', '（', '【', '*', ' ']).to_lowercase();
+            let asides = ["tool call", "tool_call", "toolcall", "function call", "function_call", "functioncall"];
+            let verbs = ["calling", "called", "calls", "invoking", "invokes", "uses", "using", "工具调用", "函数调用"];
+            let more = ["正在调用", "调用", "使用"];
+            let opens = last
+                && word.len() < line.len()
+                && asides.iter().chain(&verbs).chain(&more).any(|o| o.starts_with(&word));
+            return if opens { Verdict::Open } else { Verdict::No };
+        };
+        let behind = &line[begin.end()..];
+        let Some(found) = ASIDE_BEHIND.captures(behind) else {
+            return if last && behind.is_empty() { Verdict::Open } else { Verdict::No };
+        };
+        if self.known(&found[1]) && ASIDE_ARGUED.is_match(&found[2]) {
+            return self.with_tail(
+                Verdict::Call(Shape::Code, Some(found[1].to_owned())),
+                &text[..at],
+                &text[end..],
+                depth,
+            );
+        }
+        let opens = last && (self.known(&found[1]) || (found[2].is_empty() && self.begins_known(&found[1])));
+        if opens { Verdict::Open } else { Verdict::No }
     }
 
     /// `Action: read` with its input, from the line at `at` on.
@@ -864,9 +953,16 @@ impl Reading<'_> {
         let name = ["name", "tool", "tool_name", "function", "function_name", "action"].iter().find_map(text)?;
         const ARGUMENTS: [&str; 8] =
             ["arguments", "parameters", "args", "input", "action_input", "params", "tool_input", "kwargs"];
-        let has_arguments = ARGUMENTS
-            .iter()
-            .any(|key| object.get(*key).is_some_and(|inner| inner.is_object() || inner.is_string() || inner.is_null()));
+        // The schema of a tool's arguments: a definition, no call.
+        let is_schema = |inner: &Value| {
+            inner["type"] == "object"
+                && (inner["properties"].is_object() || inner.as_object().is_some_and(|keys| keys.len() == 1))
+        };
+        let has_arguments = ARGUMENTS.iter().any(|key| {
+            object
+                .get(*key)
+                .is_some_and(|inner| (inner.is_object() && !is_schema(inner)) || inner.is_string() || inner.is_null())
+        });
         has_arguments.then(|| name.to_owned())
     }
 
@@ -1232,6 +1328,8 @@ pub(in crate::agent::turn) mod tests {
             (Shape::Json, "{\"tool\": \"read\", \"path\": \"a\"}"),
             (Shape::Json, "调用工具：{\"name\":\"read\",\"arguments\":{}}"),
             (Shape::Code, "[read_file(path=\"a\")]"),
+            (Shape::Code, "read\n{\"path\":\"a\"}"),
+            (Shape::Code, "read {\"path\":\"a\"}"),
             (Shape::Code, "Calling read_file(\"a\")"),
             (Shape::Code, "调用 read_file(\"a\")"),
         ] {
