@@ -346,7 +346,8 @@ impl Agent {
                     attachments,
                     quote: inbound.reply_to.as_ref().and_then(|quoted| {
                         let text = quoted.text.as_deref()?;
-                        Some(Quote { from: quoted.sender_id.as_deref(), text })
+                        let from = if quoted.ours { Some("you") } else { quoted.sender_id.as_deref() };
+                        Some(Quote { from, text })
                     }),
                     sent_at: inbound.at.or(Some(entry.received_at)),
                 }

@@ -1,6 +1,6 @@
 //! `crawfish serve`: runs the gateway and says what to do next.
 
-use std::{io::IsTerminal, path::Path};
+use std::{io::IsTerminal, path::Path, time::Duration};
 
 use clap::Args;
 
@@ -12,6 +12,9 @@ use crate::{
     lang::{self, Lang},
     logs::{self, LogGuard},
 };
+
+/// How long threads that still compute are waited for after the end.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
 /// Runs the gateway.
 #[derive(Debug, Args)]
@@ -57,7 +60,10 @@ impl Serve {
                 return Exit::Os;
             }
         };
-        match runtime.block_on(app::serve(&loaded, |started| welcome(&loaded, started))) {
+        let ended = runtime.block_on(app::serve(&loaded, |started| welcome(&loaded, started)));
+        // What a thread still computes (a page, a search) is worth no waiting: it ends with the process.
+        runtime.shutdown_timeout(LEFT_BEHIND);
+        match ended {
             Ok(end) => end.into(),
             Err(error) => {
                 eprintln!("{}", explained(&error, lang));

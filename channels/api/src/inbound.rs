@@ -111,6 +111,9 @@ pub struct ReplyTo {
     /// Who wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender_id: Option<String>,
+    /// The bot itself wrote it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ours: bool,
 }
 
 /// A file that came with a message.

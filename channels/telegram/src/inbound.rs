@@ -60,11 +60,11 @@ pub fn inbound(channel: &ChannelId, me: &Me, update: &Value) -> Option<Inbound> 
         return None;
     }
     let direct = word(chat, "type") == Some("private");
-    let reply_to = answered(message);
+    let reply_to = answered(message, me);
     let mentions_us = direct
         || words.mention(me)
         || command.is_some_and(|(name, to)| to.is_some() || menu::has(name))
-        || reply_to.as_ref().is_some_and(|reply| reply.sender_id.as_deref() == Some(&me.id.to_string()));
+        || reply_to.as_ref().is_some_and(|reply| reply.ours);
     let (sender, own) = sender(message, chat_id);
     let forwarded = ["forward_origin", "forward_date"].iter().any(|key| message.get(key).is_some());
     let relayed = !own || forwarded || message.get("via_bot").is_some();
@@ -161,7 +161,7 @@ fn thread(chat: &Value, message: &Value) -> Option<i32> {
 }
 
 /// The message that this one answers. In a topic every message "answers" the one that opened it; that is none.
-fn answered(message: &Value) -> Option<ReplyTo> {
+fn answered(message: &Value, me: &Me) -> Option<ReplyTo> {
     let quote = message.get("quote").and_then(|quote| word(quote, "text"));
     if let Some(answered) = message.get("reply_to_message") {
         if answered.get("forum_topic_created").is_some() {
@@ -174,11 +174,12 @@ fn answered(message: &Value) -> Option<ReplyTo> {
             Some(text).filter(|text| !text.trim().is_empty())
         });
         let (sender, _) = sender(answered, chat.unwrap_or_default());
-        return Some(ReplyTo { id, text: text.map(|text| start(&text, TEXT_CHARS)), sender_id: Some(sender.id) });
+        let ours = sender.id == me.id.to_string();
+        return Some(ReplyTo { id, text: text.map(|text| start(&text, TEXT_CHARS)), sender_id: Some(sender.id), ours });
     }
     // A message of another chat: only what is quoted of it is known.
     message.get("external_reply")?;
-    Some(ReplyTo { id: None, text: quote.map(|text| start(text, TEXT_CHARS)), sender_id: None })
+    Some(ReplyTo { id: None, text: quote.map(|text| start(text, TEXT_CHARS)), sender_id: None, ours: false })
 }
 
 /// The words of a message and what is marked in them.

@@ -312,8 +312,9 @@ impl<'a> Reader<'a> {
             id: self.id(&map.reply_to_id, 2 * ID_CHARS)?,
             text: self.text(&map.reply_to_text)?,
             sender_id: self.id(&map.reply_to_sender_id, 2 * ID_CHARS)?,
+            ours: false,
         };
-        let empty = reply_to == ReplyTo { id: None, text: None, sender_id: None };
+        let empty = reply_to == ReplyTo { id: None, text: None, sender_id: None, ours: false };
         Ok((!empty).then_some(reply_to))
     }
 

@@ -74,7 +74,7 @@ pub struct Who<'a> {
 /// The message that another one answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Quote<'a> {
-    /// Who wrote it: an id or a name.
+    /// Who wrote it: an id or a name; `you` when it was the agent itself.
     pub from: Option<&'a str>,
     /// Its words.
     pub text: &'a str,

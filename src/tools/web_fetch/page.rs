@@ -31,7 +31,10 @@ pub enum Form {
 const TAGS: usize = 60_000;
 /// More tags than this: no article is looked for, since that takes the square of it; the page is shown whole.
 const ARTICLE_TAGS: usize = 20_000;
-/// The same for elements inside each other; also the parser's limit.
+/// More than this many signs that are escaped times bytes: no article is looked for. Writing one out (html5ever 0.40's
+/// `write_escaped`) reads all the rest of a text again at each `&` and at each character from U+0080 to U+00BF.
+const ESCAPES: usize = 2_000_000_000;
+/// The same as [`TAGS`] for elements inside each other; also the parser's limit.
 const DEPTH: usize = 200;
 /// The most bytes of an attribute's value (data of pictures is longer), and the most attributes of a tag.
 const VALUE: usize = 2_048;
@@ -265,7 +268,9 @@ impl Tame {
             Form::Text => reader.doc.select("body").formatted_text(),
         };
         let whole = tidy(&plain_links(&whole));
-        let article = if self.tags <= ARTICLE_TAGS { reader.parse().ok() } else { None };
+        let escapes = self.html.bytes().filter(|byte| matches!(byte, b'&' | 0xc2)).count();
+        let cheap = self.tags <= ARTICLE_TAGS && escapes.saturating_mul(self.html.len()) <= ESCAPES;
+        let article = if cheap { reader.parse().ok() } else { None };
         let title = article.as_ref().map_or_else(|| unescaped(&self.title), |article| article.title.clone());
         let text = article.map(|article| tidy(&plain_links(&article.text_content))).filter(|text| {
             let chars = text.chars().count();

@@ -89,6 +89,7 @@ fn a_group_message_is_for_us_when_it_names_us_or_answers_us() {
         id: Some("-1001234567890:40".to_owned()),
         text: Some("It rains.".to_owned()),
         sender_id: Some("4242".to_owned()),
+        ours: true,
     };
     assert_eq!(reply.reply_to, Some(answered));
     assert!(!taken(&recorded("group reply to somebody")).mentions_us);
@@ -264,7 +265,7 @@ fn a_quote_is_what_was_meant() {
     let event = taken(&recorded("reply with a quote"));
     assert_eq!(event.reply_to.and_then(|reply| reply.text).as_deref(), Some("only this"));
     let event = taken(&recorded("reply to another chat"));
-    let expected = ReplyTo { id: None, text: Some("said elsewhere".to_owned()), sender_id: None };
+    let expected = ReplyTo { id: None, text: Some("said elsewhere".to_owned()), sender_id: None, ours: false };
     assert_eq!(event.reply_to, Some(expected));
 }
 

@@ -114,6 +114,16 @@ fn pages_made_to_hurt_are_read_in_bounds() {
     }
 }
 
+/// A whole download of them kept a thread busy for more than half an hour.
+#[test]
+fn two_mebibytes_of_signs_that_are_escaped_are_read_in_bounds() {
+    for sign in ["&", "\u{a1}", "&amp;"] {
+        let html = format!("<body><p>the beginning</p><p>{}</p>", sign.repeat((2 << 20) / sign.len()));
+        let page = readable(&html, "https://example.org/", Form::Markdown);
+        assert!(page.text.contains("the beginning"), "{sign}");
+    }
+}
+
 mod any_text {
     use proptest::prelude::*;
 
