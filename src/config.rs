@@ -969,6 +969,9 @@ impl Check<'_> {
             if channel.policy.enabled && !gate.admits_anyone() {
                 let warning = self.finding_at(&base, line!(config_nobody), Some(line!(config_nobody_hint)));
                 self.warnings.push(warning);
+            } else if channel.policy.enabled && gate.private_is_for_nobody() {
+                let warning = self.finding_at(&base, line!(config_nobody_privately), Some(line!(config_nobody_hint)));
+                self.warnings.push(warning);
             }
         }
     }

@@ -560,6 +560,10 @@ impl Asking<'_> {
             lang::role_by_config(self.lang)
         } else if self.rights.paired == Some(self.role) && self.event.conversation.kind == ConversationKind::Direct {
             lang::role_by_pairing(self.lang)
+        } else if self.event.conversation.kind == ConversationKind::Group
+            && self.entry.gate.lists_in(&self.event.conversation.id, &self.event.sender.id)
+        {
+            lang::role_by_group(self.lang)
         } else {
             lang::role_by_open_door(self.lang)
         }

@@ -225,7 +225,7 @@ catalogue! {
     }
     config_owner_form(owner) {
         en: "`{owner}` is no owner: write `<kind>:<sender id>`, e.g. `telegram:123`",
-        zh: "`{owner}` 不是有效的所有者：请写成 `<渠道>:<发送者 id>`，例如 `telegram:123`",
+        zh: "`{owner}` 不是有效的主人：请写成 `<渠道>:<发送者 id>`，例如 `telegram:123`",
     }
     config_open_to_all() {
         en: "everyone may write to this channel",
@@ -242,6 +242,10 @@ catalogue! {
     config_nobody() {
         en: "nobody may write to this channel",
         zh: "没有人可以向此渠道发消息",
+    }
+    config_nobody_privately() {
+        en: "nobody may write to this channel in private chats",
+        zh: "没有人可以向此渠道发私聊消息",
     }
     config_nobody_hint() {
         en: "name senders: `allow_from = [\"<sender id>\"]`",
@@ -325,7 +329,7 @@ catalogue! {
     }
     door_owner() {
         en: "nobody on a chat platform is the owner",
-        zh: "聊天平台上还没有所有者",
+        zh: "聊天平台上还没有主人",
     }
     door_disabled(channel) {
         en: "{channel} is switched off",
@@ -334,6 +338,10 @@ catalogue! {
     door_nobody(channel) {
         en: "{channel}: nobody may write",
         zh: "{channel}：没有人可以发消息",
+    }
+    door_nobody_privately(channel) {
+        en: "{channel}: nobody may write in private chats",
+        zh: "{channel}：没有人可以私聊",
     }
     door_wide(channel) {
         en: "{channel}: everyone may write",
@@ -349,7 +357,7 @@ catalogue! {
     }
     door_exec_wide() {
         en: "the owner's assistant may run commands: there is no sandbox yet, they have all rights of this process",
-        zh: "所有者的助手可以运行命令：目前没有沙箱，命令拥有本进程的全部权限",
+        zh: "主人的助手可以运行命令：目前没有沙箱，命令拥有本进程的全部权限",
     }
     door_listen() {
         en: "bridges and platforms on other machines or in containers cannot reach /channels",
@@ -384,7 +392,7 @@ catalogue! {
         zh: "{channel}：{who} 不能在群 {group} 里和机器人说话。",
     }
     door_sender_not_allowed(channel, who) {
-        en: "{channel}: {who} is on no list, so their private messages get no answer.",
+        en: "{channel}: private messages get no answer because no list names {who}.",
         zh: "{channel}：{who} 不在任何名单上，私聊得不到回答。",
     }
     door_groups_disabled(channel, group) {
@@ -410,6 +418,10 @@ catalogue! {
     door_turned_away(count, minutes) {
         en: "Messages since the start: {count}, the last {minutes} min ago.",
         zh: "启动以来共 {count} 条，最近一条在 {minutes} 分钟前。",
+    }
+    door_turned_away_now(count) {
+        en: "Messages since the start: {count}, the last just now.",
+        zh: "启动以来共 {count} 条，最近一条就在刚刚。",
     }
     door_since_opened(line) {
         en: "Messages were turned away, and the configuration opens that door now ({line}). The running gateway has not read it yet: stop it and start it again.",
@@ -594,7 +606,7 @@ catalogue! {
     }
     doctor_tools(owner, trusted, member, direct) {
         en: "tools: owner: {owner}; trusted: {trusted}; member: {member}; stranger: none{direct}",
-        zh: "工具：所有者：{owner}；受信任者：{trusted}；成员：{member}；陌生人：无{direct}",
+        zh: "工具：主人：{owner}；受信任者：{trusted}；成员：{member}；陌生人：无{direct}",
     }
     doctor_tools_direct(names) {
         en: "; in private chats alone: {names}",
@@ -608,7 +620,7 @@ catalogue! {
     }
     doctor_exec_on() {
         en: "exec is on, for the owner alone and in private chats alone",
-        zh: "exec 已开启，仅限所有者在私聊中使用",
+        zh: "exec 已开启，仅限主人在私聊中使用",
     }
     doctor_dead_letters(count, why, id) {
         en: "messages that could not be processed: {count}; the newest: {why}. See them: `crawfish dlq list`. Try it again: `crawfish dlq retry {id}`",
@@ -1022,7 +1034,7 @@ catalogue! {
     }
     pairing_approved_first_owner(who, channel) {
         en: "{who} on {channel} may write now and was told. No chat channel had an owner: this is the owner now.",
-        zh: "{channel} 上的 {who} 现在可以对话，已通知对方。此前聊天平台上没有所有者：对方现在就是所有者。",
+        zh: "{channel} 上的 {who} 现在可以对话，已通知对方。此前聊天平台上没有主人：对方现在就是主人。",
     }
     pairing_approved_before(who, channel, role) {
         en: "{who} on {channel} was let in before, as {role}. Nothing changed.",
@@ -1087,6 +1099,7 @@ catalogue! {
     role_by_token() { en: "whoever writes here is the owner", zh: "在这里写消息的就是主人" }
     role_by_config() { en: "named in the configuration", zh: "由配置文件指定" }
     role_by_pairing() { en: "by pairing", zh: "通过配对获得" }
+    role_by_group() { en: "listed in this group", zh: "在本群的名单里" }
     role_by_open_door() { en: "everybody may write here; no list names you", zh: "这里对所有人开放，您不在任何名单中" }
     role_by_relay() { en: "these are not your own words, so they carry no rights", zh: "这不是您本人的原话，因此不带权限" }
     help_owner() {
@@ -1103,7 +1116,7 @@ catalogue! {
     }
     cli_blocked_owner(sender) {
         en: "Careful: the configuration names {sender} an owner. The block is stronger: undo it with `crawfish access unblock`.",
-        zh: "注意：配置文件把 {sender} 列为所有者，但拉黑优先。撤销请用 `crawfish access unblock`。",
+        zh: "注意：配置文件把 {sender} 列为主人，但拉黑优先。撤销请用 `crawfish access unblock`。",
     }
     cli_unblocked(sender, scope) {
         en: "{sender} is no longer blocked on {scope}",

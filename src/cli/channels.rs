@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{exit::Exit, reach, show};
+use super::{client::Client, exit::Exit, reach, show};
 use crate::{
-    channels,
-    config::Env,
-    intake::access::Gate,
+    config::{Env, doors},
+    inspect::{Method, Request},
     lang::{self, Lang},
 };
 
@@ -22,7 +22,7 @@ pub struct Channels {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Lists the configured ones. 列出已配置的渠道。
+    /// Lists the configured ones, and how they are while a gateway runs. 列出已配置的渠道；网关运行时显示其状态。
     List {
         /// As JSON.
         #[arg(long)]
@@ -31,42 +31,114 @@ enum What {
 }
 
 impl Channels {
-    /// Runs it.
+    /// Runs it. Without a gateway the configuration alone is told.
     pub fn run(&self, config: Option<&Path>, env: &Env) -> Exit {
         let loaded = match reach::load(config, env) {
             Ok(loaded) => loaded,
             Err(exit) => return exit,
         };
         let What::List { json } = self.what;
-        let rows: Vec<(String, bool, &str)> = loaded
-            .config
-            .channels
-            .iter()
-            .map(|(id, channel)| {
-                let owners_own = channels::kind(id.kind()).is_some_and(|kind| kind.owners_own);
-                let gate = Gate::new(id, &channel.policy, &loaded.config.access, owners_own);
-                let admits = match (gate.is_open(), gate.admits_anyone()) {
-                    (true, _) => "everyone",
-                    (false, true) => "listed",
-                    (false, false) => "nobody",
-                };
-                (id.to_string(), channel.policy.enabled, admits)
-            })
-            .collect();
-        if json {
-            let rows: Vec<_> = rows
-                .iter()
-                .map(|(id, enabled, admits)| json!({ "channel": id, "enabled": enabled, "admits": admits }))
-                .collect();
-            show::json(&rows);
-        } else if rows.is_empty() {
-            show::line(&lang::door_channel(Lang::current()));
-        } else {
-            let state = |enabled: bool| if enabled { "on" } else { "off" }.to_owned();
-            let rows: Vec<Vec<String>> =
-                rows.into_iter().map(|(id, enabled, admits)| vec![state(enabled), admits.to_owned(), id]).collect();
-            show::table(&["STATE", "ADMITS", "CHANNEL"], &rows);
-        }
-        Exit::Ok
+        reach::block_on(async {
+            let live = match reach::running(&loaded) {
+                Ok(Some(client)) => Some(ChannelRow::all(&client).await),
+                Ok(None) => None,
+                Err(exit) => return exit,
+            };
+            let rows = loaded.config.channels.iter().map(|(id, channel)| Row {
+                channel: id.to_string(),
+                enabled: channel.policy.enabled,
+                admits: match doors::gate(&loaded.config, id) {
+                    Some(gate) if gate.is_open() => "everyone",
+                    Some(gate) if gate.admits_anyone() => "listed",
+                    _ => "nobody",
+                },
+                health: live.iter().flatten().find(|row| row.id == id.as_str()).and_then(|row| row.health.clone()),
+            });
+            let rows: Vec<Row> = rows.collect();
+            if json {
+                show::json(&rows);
+            } else if rows.is_empty() {
+                show::line(&lang::door_channel(Lang::current()));
+            } else {
+                let cells: Vec<Vec<String>> = rows.iter().map(|row| row.cells(live.is_some())).collect();
+                show::table(&["STATE", "ADMITS", "CHANNEL", "WHY"], &cells);
+            }
+            Exit::Ok
+        })
+    }
+}
+
+/// One configured channel.
+#[derive(Debug, Serialize)]
+struct Row {
+    channel: String,
+    enabled: bool,
+    admits: &'static str,
+    /// How it is in the gateway that runs.
+    health: Option<HealthRow>,
+}
+
+impl Row {
+    /// Its cells; `running`: a gateway runs.
+    fn cells(&self, running: bool) -> Vec<String> {
+        let state = match &self.health {
+            Some(health) => health.state.as_str(),
+            None if !self.enabled => "off",
+            // Not in the gateway that runs: it has not read this section yet.
+            None if running => "new",
+            None => "on",
+        };
+        let why = self.health.as_ref().and_then(|health| health.reason.clone()).unwrap_or_default();
+        vec![state.to_owned(), self.admits.to_owned(), self.channel.clone(), why]
+    }
+}
+
+/// One row of `GET /api/channels`.
+#[derive(Debug, Deserialize)]
+pub struct ChannelRow {
+    /// `<kind>:<account>`.
+    pub id: String,
+    /// How it is, once that is known.
+    pub health: Option<HealthRow>,
+}
+
+/// How a channel is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HealthRow {
+    /// `running`, `restarting`, `stopped`, …
+    pub state: String,
+    /// Why it does not run.
+    pub reason: Option<String>,
+}
+
+impl ChannelRow {
+    /// The channels of a running gateway; none when it does not say: an older one knows less.
+    pub async fn all(client: &Client) -> Vec<Self> {
+        let path = vec!["api".to_owned(), "channels".to_owned()];
+        let request = Request { method: Method::Get, path, query: Vec::new(), body: json!({}) };
+        let rows = client.ask(&request).await.ok().map(|mut answer| answer["channels"].take());
+        rows.and_then(|rows| serde_json::from_value(rows).ok()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_that_of_the_gateway_that_runs() {
+        let row = |enabled, health: Option<(&str, Option<&str>)>| Row {
+            channel: "telegram:main".to_owned(),
+            enabled,
+            admits: "listed",
+            health: health
+                .map(|(state, reason)| HealthRow { state: state.to_owned(), reason: reason.map(str::to_owned) }),
+        };
+        let stopped = row(true, Some(("stopped", Some("401")))).cells(true);
+        assert_eq!(stopped, ["stopped", "listed", "telegram:main", "401"]);
+        assert_eq!(row(true, Some(("running", None))).cells(true)[0], "running");
+        assert_eq!(row(true, None).cells(true)[0], "new");
+        assert_eq!(row(true, None).cells(false)[0], "on");
+        assert_eq!(row(false, None).cells(true)[0], "off");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use channel_api::Clock;
+use channel_api::{ChannelId, Clock};
 use clap::Args;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -158,10 +158,12 @@ impl Doctor {
 
         let (since_opened, closed): (Vec<_>, Vec<_>) =
             places.into_iter().partition(|place| doors::opens(&loaded.config, place));
-        for door in with_turned_away(&[], &since_opened, now, lang) {
-            findings.push(bad(lang::door_since_opened(lang, &door.line)));
+        let gate = |channel: &ChannelId| doors::gate(&loaded.config, channel);
+        for door in with_turned_away(&[], &since_opened, gate, now, lang) {
+            findings.push(bad(lang::door_since_opened(lang, door.line.replace('\n', " "))));
         }
-        let doors = with_turned_away(&with_access(&doors(&loaded.config, lang), &access, lang), &closed, now, lang);
+        let doors = with_access(&doors(&loaded.config, lang), &access, lang);
+        let doors = with_turned_away(&doors, &closed, gate, now, lang);
         if self.json {
             let findings: Vec<_> = findings.iter().map(|(ok, text)| json!({ "ok": ok, "text": text })).collect();
             show::json(&json!({ "findings": findings, "doors": doors }));
@@ -172,7 +174,7 @@ impl Doctor {
         }
         for door in doors {
             let mark = if door.state == DoorState::Closed { "○" } else { "!" };
-            show::line(&format!("{mark} {}\n    {}", door.text, door.line));
+            show::line(&format!("{mark} {}\n    {}", door.text, door.line.replace('\n', "\n    ")));
         }
         exit
     }

@@ -30,7 +30,8 @@ pub struct Door {
     pub state: DoorState,
     /// What it means, for a person.
     pub text: String,
-    /// The line that opens a closed door, or narrows a wide one.
+    /// The line that opens a closed door, or narrows a wide one. Two lines where there is a choice, or where a whole new
+    /// section is to be copied.
     pub line: String,
 }
 
@@ -57,8 +58,9 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
         add(Closed, "model", lang::door_model(lang), line);
     }
     if config.channels.is_empty() {
-        let line = "[channels.webhook.bridge] token = \"${BRIDGE_TOKEN}\"";
-        add(Closed, "channel", lang::door_channel(lang), line);
+        let telegram = "[channels.telegram.main] token = \"${TELEGRAM_TOKEN}\"";
+        let webhook = "[channels.webhook.bridge] token = \"${BRIDGE_TOKEN}\"";
+        add(Closed, "channel", lang::door_channel(lang), &format!("{telegram}\n{webhook}"));
     }
     let owned = !config.access.owners.is_empty() || config.channels.values().any(|c| !c.policy.owners.is_empty());
     if !owned && !config.channels.is_empty() {
@@ -90,6 +92,9 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
         if !gate.admits_anyone() {
             let line = format!("{section} allow_from = [\"<sender id>\"]");
             add(Closed, &format!("senders:{id}"), lang::door_nobody(lang, id), &line);
+        } else if gate.private_is_for_nobody() {
+            let line = format!("{section} allow_from = [\"<sender id>\"]");
+            add(Closed, &format!("senders:{id}"), lang::door_nobody_privately(lang, id), &line);
         } else if gate.is_open() {
             let line = format!("{section} dm_policy = \"allowlist\", allow_from = [\"<sender id>\"]");
             add(Wide, &format!("senders:{id}"), lang::door_wide(lang, id), &line);
@@ -148,32 +153,92 @@ pub fn with_access(doors: &[Door], access: &Pairings, lang: Lang) -> Vec<Door> {
 }
 
 /// The same doors with those before which messages were turned away since the start; `now` is epoch milliseconds. This
-/// is how a person learns the id of a group, or of somebody who wrote.
-pub fn with_turned_away(doors: &[Door], places: &[Place], now: i64, lang: Lang) -> Vec<Door> {
+/// is how a person learns the id of a group, or of somebody who wrote. `gate`: the lists to which a line adds. People who
+/// would be added to one list share a door, because their lines would undo each other.
+pub fn with_turned_away(
+    doors: &[Door],
+    places: &[Place],
+    gate: impl Fn(&ChannelId) -> Option<Gate>,
+    now: i64,
+    lang: Lang,
+) -> Vec<Door> {
     let mut all = doors.to_vec();
     let first = |name: &str| ["model", "channel", "owner"].contains(&name) || name.starts_with("pairing:");
     let after = all.iter().rposition(|door| first(&door.name)).map_or(0, |at| at + 1);
-    all.splice(after..after, places.iter().map(|place| turned_away(place, now, lang)));
+    let mut by_list: Vec<(Option<Gate>, Vec<&Place>)> = Vec::new();
+    for place in places {
+        let one_list = |(gate, others): &&mut (Option<Gate>, Vec<&Place>)| {
+            let section = |place: &Place| section_of(gate.as_ref(), place);
+            others.first().is_some_and(|other| {
+                place.why == Why::SenderNotAllowed
+                    && (other.why, &other.channel, other.group) == (place.why, &place.channel, place.group)
+                    && (!place.group || section(other) == section(place))
+            })
+        };
+        match by_list.iter_mut().find(one_list) {
+            Some((_, others)) => others.push(place),
+            None => by_list.push((gate(&place.channel), vec![place])),
+        }
+    }
+    all.splice(after..after, by_list.iter().filter_map(|(gate, places)| turned_away(places, gate.as_ref(), now, lang)));
     all
 }
 
-fn turned_away(place: &Place, now: i64, lang: Lang) -> Door {
-    let Place { channel, group, count, .. } = place;
+/// The name of the section of a group.
+fn section_of(gate: Option<&Gate>, place: &Place) -> String {
+    gate.map_or_else(|| place.conversation.clone(), |gate| gate.section_of(&place.conversation))
+}
+
+/// A list as TOML: who stands there already, then those who wrote.
+fn merged(existing: &[String], places: &[&Place]) -> String {
+    let mut ids: Vec<&str> = Vec::new();
+    for id in existing.iter().chain(places.iter().map(|place| &place.sender)) {
+        if !ids.contains(&id.as_str()) {
+            ids.push(id);
+        }
+    }
+    format!("[{}]", ids.into_iter().map(quoted).collect::<Vec<_>>().join(", "))
+}
+
+/// The door of places whose line adds to one list, the latest first; of all other reasons there is one place.
+fn turned_away(places: &[&Place], gate: Option<&Gate>, now: i64, lang: Lang) -> Option<Door> {
+    let place = *places.first()?;
+    let Place { channel, group, .. } = place;
+    let count = places.iter().fold(0, |sum: u64, place| sum.saturating_add(place.count));
     let minutes = now.saturating_sub(place.last_at).max(0) / 60_000;
-    let who = named(place.name.as_deref(), &place.sender);
+    let mut people: Vec<String> = Vec::new();
+    for one in places.iter().map(|place| named(place.name.as_deref(), &place.sender)) {
+        if !people.contains(&one) {
+            people.push(one);
+        }
+    }
+    let who = people.join(if lang == Lang::Zh { "、" } else { ", " });
     let room = named(place.title.as_deref(), &place.conversation);
     let account = format!("[channels.{}.{}", channel.kind(), channel.account());
     let section = format!("{account}]");
-    let group_section = format!("{account}.groups.{}]", quoted(&place.conversation));
-    let sender = quoted(&place.sender);
+    let group_section = format!("{account}.groups.{}]", quoted(&section_of(gate, place)));
+    let in_group = gate.map_or(&[][..], |gate| gate.allowed_in(&place.conversation));
     let (text, line) = match place.why {
-        Why::GroupNotAllowed => (lang::door_group_not_allowed(lang, channel, room, who), group_section),
+        Why::GroupNotAllowed => {
+            let text = lang::door_group_not_allowed(lang, channel, room, who);
+            let is_there = gate.is_some_and(|gate| gate.group(&place.conversation).is_some());
+            let line = match gate.is_some_and(|gate| gate.speaks_in(&place.conversation, &place.sender)) {
+                true => group_section,
+                // Nothing else would let this sender speak there.
+                false => {
+                    let between = if is_there { ' ' } else { '\n' };
+                    format!("{group_section}{between}allow_from = {}", merged(in_group, places))
+                }
+            };
+            (text, line)
+        }
         Why::SenderNotAllowed if *group => {
             let text = lang::door_sender_not_allowed_in_group(lang, channel, who, room);
-            (text, format!("{group_section} allow_from = [{sender}]"))
+            (text, format!("{group_section} allow_from = {}", merged(in_group, places)))
         }
         Why::SenderNotAllowed => {
-            (lang::door_sender_not_allowed(lang, channel, who), format!("{section} allow_from = [{sender}]"))
+            let list = merged(gate.map_or(&[][..], Gate::allowed), places);
+            (lang::door_sender_not_allowed(lang, channel, who), format!("{section} allow_from = {list}"))
         }
         Why::Disabled if *group => {
             (lang::door_groups_disabled(lang, channel, room), format!("{section} group_policy = \"allowlist\""))
@@ -195,26 +260,28 @@ fn turned_away(place: &Place, now: i64, lang: Lang) -> Door {
             )
         }
     };
-    let mut text = vec![text, lang::door_turned_away(lang, count, minutes)];
+    let since = match minutes {
+        0 => lang::door_turned_away_now(lang, count),
+        _ => lang::door_turned_away(lang, count, minutes),
+    };
+    let mut text = vec![text, since];
     if *group && channel.kind() == "telegram" && matches!(place.why, Why::GroupNotAllowed | Why::NotAddressed) {
         text.extend([lang::door_privacy_hint(lang), lang::door_privacy_line(lang)]);
     }
     let text = text.join(if lang == Lang::Zh { "" } else { " " });
     let id = terminal::escape_line(&place.conversation);
-    Door { name: format!("turned_away:{}:{channel}:{id}", place.why.as_str()), state: DoorState::Closed, text, line }
+    let name = format!("turned_away:{}:{channel}:{id}", place.why.as_str());
+    Some(Door { name, state: DoorState::Closed, text, line })
 }
 
 /// Whether this configuration opens the door already: the gateway that runs was started with an older one.
 pub fn opens(config: &Config, place: &Place) -> bool {
-    let Some(section) = config.channels.get(&place.channel) else { return false };
-    let gate = gate_of(config, &place.channel, &section.policy);
+    let Some(gate) = gate(config, &place.channel) else { return false };
     let group = gate.group(&place.conversation);
+    let speaks = || gate.speaks_in(&place.conversation, &place.sender);
     match place.why {
-        Why::GroupNotAllowed => group.is_some(),
-        Why::SenderNotAllowed if place.group => {
-            let list = group.and_then(|group| group.allow_from.as_ref());
-            list.is_some_and(|list| list.iter().any(|id| id == "*" || *id == place.sender))
-        }
+        Why::GroupNotAllowed => group.is_some() && speaks(),
+        Why::SenderNotAllowed if place.group => speaks(),
         Why::SenderNotAllowed => gate.is_open() || gate.listed(&place.sender).is_some(),
         Why::NotAddressed => group.is_some_and(|group| !group.require_mention),
         Why::Disabled | Why::Blocked => false,
@@ -249,6 +316,11 @@ fn quoted(id: &str) -> String {
 /// A group in which the bot needs more than what is said to it.
 fn follows_the_talk(group: &GroupConfig) -> bool {
     !group.require_mention || !group.wake.is_empty()
+}
+
+/// The gate that this configuration makes of a channel.
+pub fn gate(config: &Config, id: &ChannelId) -> Option<Gate> {
+    config.channels.get(id).map(|channel| gate_of(config, id, &channel.policy))
 }
 
 fn gate_of(config: &Config, id: &ChannelId, policy: &ChannelPolicy) -> Gate {
@@ -305,6 +377,75 @@ mod tests {
         }
     }
 
+    /// The door of one place, before the given configuration.
+    fn before(config: &Config, place: &Place, now: i64, lang: Lang) -> Door {
+        with_turned_away(&[], std::slice::from_ref(place), |id| gate(config, id), now, lang).remove(0)
+    }
+
+    fn turned_away(place: &Place, now: i64, lang: Lang) -> Door {
+        before(&loaded(TELEGRAM), place, now, lang)
+    }
+
+    #[test]
+    fn a_line_adds_to_the_list_that_is_there_and_people_for_one_list_share_it() {
+        let section = "[channels.webhook.bridge]\ntoken = \"0123456789abcdef0123456789abcdef\"\n";
+        let config = loaded(&format!("{section}allow_from = [\"u1\"]\n"));
+        let of = |conversation: &str, sender: &str| Place {
+            channel: ChannelId::new("webhook", "bridge"),
+            name: None,
+            ..place(Why::SenderNotAllowed, false, conversation, sender)
+        };
+        let places = [of("hall", "u2"), of("room", "u3"), of("kitchen", "u2")];
+        let doors = with_turned_away(&[], &places, |id| gate(&config, id), 0, Lang::En);
+        assert_eq!(doors.len(), 1, "{doors:?}");
+        assert_eq!(doors[0].line, "[channels.webhook.bridge] allow_from = [\"u1\", \"u2\", \"u3\"]");
+        assert!(doors[0].text.contains("no list names u2, u3. Messages since the start: 9"), "{doors:?}");
+
+        let group = "[channels.telegram.main.groups.\"-1\"]\nallow_from = [\"7\"]\n";
+        let config = loaded(
+            &format!("{TELEGRAM}{group}[channels.telegram.main.groups.\"-2\"]\n")
+                .replace("[channels.telegram.main]\n", "[channels.telegram.main]\nallow_from = [\"5\"]\n"),
+        );
+        let of = |group: &str, sender| place(Why::SenderNotAllowed, true, group, sender);
+        let places = [of("-1", "8"), of("-2", "8"), of("-1", "9")];
+        let doors = with_turned_away(&[], &places, |id| gate(&config, id), 0, Lang::En);
+        let lines: Vec<&str> = doors.iter().map(|door| door.line.as_str()).collect();
+        let expected = [
+            "[channels.telegram.main.groups.\"-1\"] allow_from = [\"7\", \"8\", \"9\"]",
+            // Without a list of its own, the group has the channel's.
+            "[channels.telegram.main.groups.\"-2\"] allow_from = [\"5\", \"8\"]",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn the_line_of_a_group_lets_in_whoever_wrote_there() {
+        let config = |more: &str| loaded(&format!("{TELEGRAM}{more}\n"));
+        let away = place(Why::GroupNotAllowed, true, "-1", "99");
+        let section = "[channels.telegram.main.groups.\"-1\"]";
+        let paired = before(&config(""), &away, 0, Lang::En).line;
+        assert_eq!(paired, format!("{section}\nallow_from = [\"99\"]"));
+        assert!(opens(&config(&paired), &away), "in one paste");
+        assert!(!opens(&config(section), &away), "nobody may speak there");
+        for listed in ["owners = [\"99\"]", "trusted = [\"99\"]", "allow_from = [\"99\"]"] {
+            assert_eq!(before(&config(listed), &away, 0, Lang::En).line, section, "{listed}");
+            assert!(opens(&config(&format!("{listed}\n{section}")), &away), "{listed}");
+        }
+        let members = before(&config("allow_from = [\"5\"]"), &away, 0, Lang::En).line;
+        assert_eq!(members, format!("{section}\nallow_from = [\"5\", \"99\"]"));
+        // The gateway that runs has not read the section yet.
+        let there = before(&config(section), &away, 0, Lang::En).line;
+        assert_eq!(there, format!("{section} allow_from = [\"99\"]"));
+    }
+
+    #[test]
+    fn what_came_within_the_minute_came_just_now() {
+        let away = place(Why::SenderNotAllowed, false, "9", "9");
+        assert!(turned_away(&away, 59_999, Lang::En).text.ends_with("Messages since the start: 3, the last just now."));
+        assert!(turned_away(&away, 0, Lang::Zh).text.ends_with("启动以来共 3 条，最近一条就在刚刚。"));
+        assert!(turned_away(&away, 60_000, Lang::En).text.ends_with("3, the last 1 min ago."));
+    }
+
     #[test]
     fn the_line_before_which_a_message_was_turned_away_opens_the_gate() {
         for group in ["-1001234567890", "-100 \"\\\u{202e}\n群"] {
@@ -316,7 +457,7 @@ mod tests {
             ];
             for place in cases {
                 let door = turned_away(&place, 120_000, Lang::En);
-                assert_eq!(terminal::escape_line(&door.line), door.line, "it is printed as it is");
+                assert_eq!(terminal::escape(&door.line), door.line, "it is printed as it is");
                 assert!(opens(&written(&door.line), &place), "{door:?}");
                 assert!(!opens(&loaded(TELEGRAM), &place), "{door:?}");
                 assert!(door.text.contains("3, the last 2 min ago"), "{door:?}");
@@ -358,7 +499,7 @@ mod tests {
         };
         let mut kept = place(Why::NotAddressed, true, "-1", "9");
         kept.kept = true;
-        let all = with_turned_away(&[door("owner"), door("pairing:x:1"), door("exec")], &[kept], 0, Lang::En);
+        let all = with_turned_away(&[door("owner"), door("pairing:x:1"), door("exec")], &[kept], |_| None, 0, Lang::En);
         let names: Vec<&str> = all.iter().map(|door| door.name.as_str()).collect();
         assert_eq!(names, ["owner", "pairing:x:1", "turned_away:not_addressed:telegram:main:-1", "exec"]);
         assert!(all[2].text.contains("kept as context"), "{}", all[2].text);
@@ -395,6 +536,8 @@ mod tests {
     #[test]
     fn every_closed_door_is_listed_and_opening_it_takes_it_off() {
         assert_eq!(names(""), ["model", "channel", "exec", "channels_listen", "hosts", "local_clients"]);
+        let channel = doors(&loaded(""), Lang::En).swap_remove(1).line;
+        assert!(channel.contains("[channels.telegram.main]") && channel.contains("[channels.webhook.bridge]"));
         assert!(names("[tools.exec]\nenabled = true\n").contains(&"exec".to_owned()), "on, it stands wide open");
         let webhook = "[channels.webhook.bridge]\ntoken = \"0123456789abcdef0123456789abcdef\"\n";
         let open = names(webhook);

@@ -11,7 +11,7 @@ use axum::{
     http::{HeaderMap, StatusCode, request::Parts},
     response::Response,
 };
-use channel_api::{InboxId, TurnId};
+use channel_api::{ChannelId, InboxId, TurnId};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tracing::warn;
@@ -188,9 +188,11 @@ pub async fn prompt(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answe
 pub async fn doors(State(server): Gateway) -> Answer {
     let (lang, now) = (Lang::current(), server.http.clock.now_ms());
     let access = server.http.access.pairings().await.map_err(refused)?;
-    let places = server.http.turned_away.places();
-    let doors = doors::with_access(&server.http.doors, &access, lang);
-    let doors = doors::with_turned_away(&doors, &places, now, lang);
+    let http = &server.http;
+    let places = http.turned_away.places(|channel, sender| http.access.block_scope(channel, sender));
+    let doors = doors::with_access(&http.doors, &access, lang);
+    let gate = |channel: &ChannelId| http.channels.get(channel).map(|entry| entry.gate.clone());
+    let doors = doors::with_turned_away(&doors, &places, gate, now, lang);
     Ok(shown(json!({ "doors": doors, "turned_away": places })))
 }
 

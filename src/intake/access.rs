@@ -208,13 +208,63 @@ impl Gate {
         &self.channel
     }
 
-    /// Whether any sender at all may write directly.
+    /// Whether any sender at all may write, in private or in a group.
     pub fn admits_anyone(&self) -> bool {
-        self.token_is_owner
-            || !self.owners.is_empty()
-            || !self.policy.trusted.is_empty()
-            || !self.allow_from.is_empty()
-            || self.dm == DmPolicy::Pairing
+        let private = self.dm != DmPolicy::Disabled && !self.names_nobody();
+        self.token_is_owner || private || self.admits_in_groups()
+    }
+
+    /// Private chats are on, and yet nobody may write in one: no list names anybody.
+    pub fn private_is_for_nobody(&self) -> bool {
+        !self.token_is_owner && self.dm != DmPolicy::Disabled && self.names_nobody()
+    }
+
+    fn names_nobody(&self) -> bool {
+        self.dm != DmPolicy::Pairing && self.allow_from.is_empty() && !self.names_trusted()
+    }
+
+    fn names_trusted(&self) -> bool {
+        !self.owners.is_empty() || !self.policy.trusted.is_empty()
+    }
+
+    fn admits_in_groups(&self) -> bool {
+        let open = self.group == GroupPolicy::Open;
+        let somebody = |group: Option<&GroupConfig>| match group.and_then(|group| group.allow_from.as_ref()) {
+            _ if self.names_trusted() => true,
+            Some(list) => !list.is_empty(),
+            None => open || !self.allow_from.is_empty(),
+        };
+        let named = self.policy.groups.values().any(|group| somebody(Some(group)));
+        self.group != GroupPolicy::Disabled && (named || (open && somebody(self.policy.groups.get("*"))))
+    }
+
+    /// Whom the channel's `allow_from` names.
+    pub fn allowed(&self) -> &[String] {
+        &self.allow_from
+    }
+
+    /// Who may speak in the group besides owners and trusted senders: its `allow_from`, or else the channel's.
+    pub fn allowed_in(&self, group: &str) -> &[String] {
+        self.own_list(group).unwrap_or(&self.allow_from)
+    }
+
+    /// The group's own `allow_from` names the sender.
+    pub fn lists_in(&self, group: &str, sender: &str) -> bool {
+        self.own_list(group).is_some_and(|list| contains(list, sender))
+    }
+
+    /// Whether the sender may speak in the group once it is let in.
+    pub fn speaks_in(&self, group: &str, sender: &str) -> bool {
+        self.group_role(self.own_list(group), sender).is_some()
+    }
+
+    fn own_list(&self, group: &str) -> Option<&[String]> {
+        self.group(group).and_then(|group| group.allow_from.as_deref())
+    }
+
+    /// The name of the group's own section: the one there is, or the one to write.
+    pub fn section_of(&self, group: &str) -> String {
+        self.named_group(group).map_or_else(|| self.current(group), |(name, _)| name.to_owned())
     }
 
     /// Everyone is admitted to direct chats.
@@ -335,15 +385,9 @@ impl Gate {
                     GroupPolicy::Allowlist if group.is_none() => return Admission::Ignore(Why::GroupNotAllowed),
                     _ => {}
                 }
-                let list = group.and_then(|group| group.allow_from.as_ref());
-                let role = match (listed, list) {
-                    (Some(role @ (Role::Owner | Role::Trusted)), _) | (Some(role), None) => role,
-                    (_, Some(list)) if contains(list, id) => Role::Member,
-                    (_, Some(list)) if contains(list, "*") => listed.unwrap_or(Role::Stranger),
-                    (None, None) if self.group == GroupPolicy::Open || contains(&self.allow_from, "*") => {
-                        Role::Stranger
-                    }
-                    _ => return Admission::Ignore(Why::SenderNotAllowed),
+                let list = group.and_then(|group| group.allow_from.as_deref());
+                let Some(role) = self.group_role(list, id) else {
+                    return Admission::Ignore(Why::SenderNotAllowed);
                 };
                 let required = group.is_none_or(|group| group.require_mention);
                 // `/status@otherbot` is for that one, whatever this group asks for.
@@ -358,6 +402,18 @@ impl Gate {
         };
         // Words that are not the sender's own carry nobody's rights.
         Admission::Admit(if event.trust == Trust::Relayed { Role::Stranger } else { role })
+    }
+
+    /// The role of a sender in a group that is let in and has this list; `None`: they may not speak there.
+    fn group_role(&self, list: Option<&[String]>, id: &str) -> Option<Role> {
+        let listed = self.listed_role(id);
+        match (listed, list) {
+            (Some(role @ (Role::Owner | Role::Trusted)), _) | (Some(role), None) => Some(role),
+            (_, Some(list)) if contains(list, id) => Some(Role::Member),
+            (_, Some(list)) if contains(list, "*") => Some(listed.unwrap_or(Role::Stranger)),
+            (None, None) if self.group == GroupPolicy::Open || contains(&self.allow_from, "*") => Some(Role::Stranger),
+            _ => None,
+        }
     }
 
     fn listed_role(&self, id: &str) -> Option<Role> {
@@ -440,6 +496,10 @@ mod tests {
         }
     }
 
+    fn gate_of(kind: &str, policy: ChannelPolicy) -> Gate {
+        gate(kind, policy).1
+    }
+
     fn gate(kind: &str, policy: ChannelPolicy) -> (ChannelId, Gate) {
         let channel = ChannelId::new(kind, "a");
         let access = AccessConfig { owners: vec!["telegram:1".into(), "discord:2".into()] };
@@ -478,9 +538,47 @@ mod tests {
         let (channel, closed) = gate("webhook", ChannelPolicy { allow_from: Some(vec![]), ..ChannelPolicy::default() });
         let answer = closed.admit(&event(&channel, Direct, "u", true), None, false);
         assert_eq!(answer, Ignore(IgnoredReason::SenderNotAllowed));
-        assert!(!closed.admits_anyone());
+        assert!(closed.private_is_for_nobody() && closed.admits_anyone(), "its groups are open");
+        let groups_off = ChannelPolicy {
+            allow_from: Some(vec![]),
+            group_policy: Some(GroupPolicy::Disabled),
+            ..ChannelPolicy::default()
+        };
+        assert!(!gate_of("webhook", groups_off).admits_anyone());
         let (channel, telegram) = gate("telegram", ChannelPolicy::default());
         assert_eq!(telegram.admit(&event(&channel, Direct, "u", true), None, false), Pair);
+    }
+
+    #[test]
+    fn a_channel_is_for_nobody_when_neither_private_chats_nor_groups_let_anybody_in() {
+        let listing = |ids: &[&str]| GroupConfig {
+            allow_from: Some(ids.iter().map(|id| (*id).to_owned()).collect()),
+            ..GroupConfig::default()
+        };
+        // Groups by policy and section, the channel's list, whether anybody may write; private chats are off.
+        let table = [
+            (None, None, &[][..], false),
+            (None, None, &["7"][..], false),
+            (None, Some(("-1", listing(&["42"]))), &[][..], true),
+            (None, Some(("-1", listing(&[]))), &["7"][..], false),
+            (None, Some(("-1", GroupConfig::default())), &["7"][..], true),
+            (None, Some(("-1", GroupConfig::default())), &[][..], false),
+            (Some(GroupPolicy::Open), None, &[][..], true),
+            (Some(GroupPolicy::Open), Some(("*", listing(&[]))), &[][..], false),
+            (Some(GroupPolicy::Disabled), Some(("-1", listing(&["42"]))), &["7"][..], false),
+        ];
+        for (n, (group_policy, group, allowed, expected)) in table.into_iter().enumerate() {
+            let policy = ChannelPolicy {
+                dm_policy: Some(DmPolicy::Disabled),
+                group_policy,
+                allow_from: Some(allowed.iter().map(|id| (*id).to_owned()).collect()),
+                groups: group.into_iter().map(|(id, group)| (id.to_owned(), group)).collect(),
+                ..ChannelPolicy::default()
+            };
+            let gate = gate_of("slack", policy);
+            assert_eq!(gate.admits_anyone(), expected, "case {n}");
+            assert!(!gate.private_is_for_nobody(), "case {n}: switched off on purpose");
+        }
     }
 
     #[test]

@@ -124,10 +124,18 @@ impl TurnedAway {
         });
     }
 
-    /// The places, the latest first.
-    pub fn places(&self) -> Vec<Place> {
+    /// The places, the latest first. `block`: the scope of the block of a sender, if there is one now; who is no longer
+    /// blocked is turned away nowhere for it.
+    pub fn places(&self, block: impl Fn(&ChannelId, &str) -> Option<String>) -> Vec<Place> {
         let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        places.iter().rev().cloned().collect()
+        let still = |place: &Place| match place.why {
+            Why::Blocked => {
+                let scope = Some(block(&place.channel, &place.sender)?);
+                Some(Place { scope, ..place.clone() })
+            }
+            _ => Some(place.clone()),
+        };
+        places.iter().rev().filter_map(still).collect()
     }
 }
 
@@ -179,7 +187,7 @@ pub(crate) mod tests {
         }
         // Whoever writes in a group, it is one place; and it is the latest again.
         away.remember(&event("g150", "2"), IgnoredReason::GroupNotAllowed, false, None, 500);
-        let places = away.places();
+        let places = away.places(|_, _| None);
         assert_eq!(places.len(), MOST);
         assert_eq!((places[0].conversation.as_str(), places[0].count, places[0].last_at), ("g150", 2, 500));
         assert_eq!((places[0].sender.as_str(), places[1].conversation.as_str()), ("2", "g199"));
@@ -196,14 +204,15 @@ pub(crate) mod tests {
         away.remember(&event("g", "4"), IgnoredReason::NotAddressed, true, None, 3);
         away.remember(&event("g", "5"), IgnoredReason::Bot, false, None, 4);
         away.remember(&event("g", "6"), IgnoredReason::NothingToAnswer, false, None, 4);
-        let seen: Vec<_> = away.places().into_iter().map(|place| (place.why, place.sender, place.count)).collect();
+        let seen: Vec<_> =
+            away.places(|_, _| None).into_iter().map(|place| (place.why, place.sender, place.count)).collect();
         let expected = [
             (Why::NotAddressed, "4".to_owned(), 2),
             (Why::SenderNotAllowed, "1".to_owned(), 2),
             (Why::SenderNotAllowed, "2".to_owned(), 1),
         ];
         assert_eq!(seen, expected);
-        assert!(away.places()[0].kept);
+        assert!(away.places(|_, _| None)[0].kept);
     }
 
     #[test]
@@ -213,13 +222,27 @@ pub(crate) mod tests {
         hostile.conversation.title = Some(format!("\u{1b}[2J\u{202e}{}", "x".repeat(500)));
         hostile.sender.name = Some("  \n ".into());
         away.remember(&hostile, IgnoredReason::GroupNotAllowed, false, None, 1);
-        let place = away.places().remove(0);
+        let place = away.places(|_, _| None).remove(0);
         let title = place.title.expect("a title");
         assert!(title.starts_with("\\x1b[2J\\u{202e}x") && title.len() < 60, "{title}");
         assert_eq!(place.name, None);
         away.remember(&event(&"9".repeat(257), "1"), IgnoredReason::GroupNotAllowed, false, None, 1);
         away.remember(&event("g", &"9".repeat(257)), IgnoredReason::Blocked, false, None, 1);
-        assert_eq!(away.places().len(), 1);
+        assert_eq!(away.places(|_, _| None).len(), 1);
+    }
+
+    #[test]
+    fn who_is_no_longer_blocked_is_not_told_as_blocked_and_a_block_is_told_where_it_holds_now() {
+        let away = TurnedAway::default();
+        let scope = || Some("telegram".to_owned());
+        for sender in ["1", "2"] {
+            away.remember(&event("g", sender), IgnoredReason::Blocked, false, scope(), 1);
+        }
+        away.remember(&event("g", "1"), IgnoredReason::SenderNotAllowed, false, None, 2);
+        let places = away.places(|channel, sender| (sender == "2").then(|| channel.to_string()));
+        let seen: Vec<_> =
+            places.iter().map(|place| (place.why, place.sender.as_str(), place.scope.as_deref())).collect();
+        assert_eq!(seen, [(Why::SenderNotAllowed, "1", None), (Why::Blocked, "2", Some("telegram:main"))]);
     }
 
     #[test]

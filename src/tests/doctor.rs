@@ -149,6 +149,8 @@ async fn a_group_that_is_not_let_in_is_told_with_the_line_that_lets_it_in_and_a_
     let doctor = gateway.cli(&["doctor", "--offline"]).await;
     let told = line(&doctor, "telegram:main does not run");
     assert!(told.starts_with("✗") && told.contains("401") && told.contains("@BotFather"), "{told}");
+    let listed = gateway.cli(&["channels", "list"]).await;
+    assert!(line(&listed, "telegram:main").starts_with("stopped"), "{listed:?}");
 }
 
 #[tokio::test]
@@ -174,11 +176,15 @@ async fn senders_who_are_not_listed_or_blocked_are_told_with_their_id() {
     gateway.cli(&["access", "block", "webhook:u1"]).await.good();
     assert_eq!(bridge.post(&message("m2", "room", "hello")).await.status, 403);
     let json = gateway.cli(&["doctor", "--offline", "--json"]).await.json();
-    assert_eq!(door(&json, "turned_away:sender_not_allowed"), "[channels.webhook.bridge] allow_from = [\"u2\"]");
+    let adds = "[channels.webhook.bridge] allow_from = [\"u9\", \"u2\"]";
+    assert_eq!(door(&json, "turned_away:sender_not_allowed"), adds);
     assert_eq!(door(&json, "turned_away:blocked"), "crawfish access unblock webhook:u1");
     let doctor = gateway.cli(&["doctor", "--offline"]).await;
-    assert!(line(&doctor, "is on no list").contains("Bob\\x1b[2J (u2)"), "{doctor:?}");
+    assert!(line(&doctor, "no list names").contains("Bob\\x1b[2J (u2)"), "{doctor:?}");
     assert!(!doctor.out.contains('\u{1b}'), "{doctor:?}");
+    gateway.cli(&["access", "unblock", "webhook:u1"]).await.good();
+    let doctor = gateway.cli(&["doctor", "--offline"]).await;
+    assert!(!doctor.out.contains("is blocked"), "{doctor:?}");
 }
 
 #[tokio::test]

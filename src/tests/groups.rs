@@ -180,6 +180,15 @@ async fn wake_words_and_commands_need_no_mention() {
 }
 
 #[tokio::test]
+async fn who_is_listed_in_the_group_is_told_so() {
+    let room = room("allow_from = [\"u2\"]").await;
+    let who = room.bridge.wait(&asked("g1", "u2", "/whoami")).await;
+    assert!(who.text().contains("member (listed in this group)"), "{who:?}");
+    let zh = room.bridge.wait(&asked("g2", "u2", "/我是谁")).await;
+    assert!(zh.text().contains("member（在本群的名单里）"), "{zh:?}");
+}
+
+#[tokio::test]
 async fn trouble_is_told_to_those_who_asked() {
     let room = room("require_mention = false").await;
     room.model.follow(|_| Say::Status(401, None));

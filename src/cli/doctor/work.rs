@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Finding, bad, good};
 use crate::{
-    cli::{client::Client, exit::Exit, reach::Reach},
+    cli::{
+        channels::{ChannelRow, HealthRow},
+        client::Client,
+        exit::Exit,
+        reach::Reach,
+    },
     inspect::{MAX_ROWS, Method, Query, Request},
     intake::turned_away::Place,
     lang::{self, Lang},
@@ -97,25 +101,9 @@ fn shown(cause: &str) -> String {
     terminal::escape_line(&cut).into_owned()
 }
 
-/// One row of `GET /api/channels`.
-#[derive(Debug, Deserialize)]
-struct ChannelRow {
-    id: String,
-    health: Option<HealthRow>,
-}
-
-/// How a channel is.
-#[derive(Debug, Deserialize)]
-struct HealthRow {
-    state: String,
-    reason: Option<String>,
-}
-
 /// How the channels of a running gateway are. Its own web chat and terminal are not told: they run with it.
 pub async fn channels(client: &Client, lang: Lang) -> Vec<Finding> {
-    let rows = listing(client, "channels", "channels").await;
-    let rows: Vec<ChannelRow> = rows.and_then(|rows| serde_json::from_value(rows).ok()).unwrap_or_default();
-    rows.iter().filter_map(|row| channel(row, lang)).collect()
+    ChannelRow::all(client).await.iter().filter_map(|row| channel(row, lang)).collect()
 }
 
 fn channel(row: &ChannelRow, lang: Lang) -> Option<Finding> {
@@ -125,12 +113,15 @@ fn channel(row: &ChannelRow, lang: Lang) -> Option<Finding> {
         let own = id.starts_with("web:") || id.starts_with("console:");
         return (state == "running" && !own).then(|| good(lang::doctor_channel_runs(lang, id)));
     };
+    // The adapter's own words are English, and say the same.
+    let with = |known: String| match lang {
+        Lang::En => format!("{known} ({})", shown(reason)),
+        Lang::Zh => known,
+    };
     let why = match id.starts_with("telegram:") {
-        true if reason.contains("does not accept the token") => {
-            format!("{} ({})", lang::doctor_telegram_token(lang), shown(reason))
-        }
+        true if reason.contains("does not accept the token") => with(lang::doctor_telegram_token(lang)),
         true if reason.contains("another program asks for this bot's messages") => {
-            format!("{} ({})", lang::doctor_telegram_conflict(lang), shown(reason))
+            with(lang::doctor_telegram_conflict(lang))
         }
         _ => shown(reason),
     };
@@ -209,6 +200,8 @@ mod tests {
         let token = "Telegram does not accept the token: Unauthorized\u{1b}[2J; get a new one";
         let (fine, told) = text(&row("telegram:main", "stopped", Some(token)));
         assert!(!fine && told.contains("401") && told.contains("/mybots") && told.contains("\\x1b[2J"), "{told}");
+        let zh = channel(&row("telegram:main", "stopped", Some(token)), Lang::Zh).expect("it is told").1;
+        assert_eq!(zh, lang::doctor_channel_down(Lang::Zh, "telegram:main", lang::doctor_telegram_token(Lang::Zh)));
         let conflict = "another program asks for this bot's messages; stop it";
         let (fine, told) = text(&row("telegram:main", "restarting", Some(conflict)));
         assert!(!fine && told.contains("409") && told.contains("tried again"), "{told}");
