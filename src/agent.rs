@@ -526,6 +526,9 @@ impl Drive<'_> {
             }
         };
         channel_api::crash_point!("model.answered");
+        if answer.as_ref().is_ok_and(|response| !response.calls.is_empty()) {
+            progress.settle();
+        }
         self.shown = progress.shown();
         let ms = clock.monotonic().saturating_sub(began).as_millis() as i64;
         let (state, name, result, usage) = match &answer {
@@ -733,6 +736,32 @@ impl<'a> Live<'a> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).shown.clone()
     }
 
+    /// The text has ended and its calls begin: what was held back in it and is no token and no call comes now.
+    fn settle(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.journal.watched(&self.task) {
+            return;
+        }
+        let pending = std::mem::take(&mut state.unseen);
+        let hold = state.hold.get_or_insert_with(|| HoldBack::new(Policy::default()));
+        hold.push(&pending);
+        let Some(mut text) = hold.settled() else { return };
+        text.truncate(self.screen.showable_at_end(&text));
+        self.show(&mut state, text);
+    }
+
+    fn show(&self, state: &mut Preview, text: String) {
+        if text.len() <= state.shown.len() {
+            return;
+        }
+        match text.strip_prefix(state.shown.as_str()) {
+            Some(more) => self.row("text_delta", json!({ "text": more })),
+            None => self.row("text_delta", json!({ "text": text, "replace": true })),
+        }
+        self.journal.tell(&self.task, LiveEvent::Text(text.clone()));
+        state.shown = text;
+    }
+
     fn row(&self, kind: &str, data: Value) {
         self.journal.live(LiveRow {
             seq: None,
@@ -756,15 +785,7 @@ impl Progress for Live<'_> {
         let hold = state.hold.get_or_insert_with(|| HoldBack::new(Policy::default()));
         let Some(mut text) = hold.push(&pending) else { return };
         text.truncate(self.screen.showable(&text));
-        if text.len() <= state.shown.len() {
-            return;
-        }
-        match text.strip_prefix(state.shown.as_str()) {
-            Some(more) => self.row("text_delta", json!({ "text": more })),
-            None => self.row("text_delta", json!({ "text": text, "replace": true })),
-        }
-        self.journal.tell(&self.task, LiveEvent::Text(text.clone()));
-        state.shown = text;
+        self.show(&mut state, text);
     }
 
     fn reset(&self) {
@@ -773,5 +794,65 @@ impl Progress for Live<'_> {
             self.row("text_reset", json!({}));
         }
         *state = Preview::after(&self.screen.before, "");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a watcher has seen of a text in these pieces, before and after its calls begin.
+    fn seen(pieces: &[&str]) -> (String, String) {
+        let journal = Journal::new();
+        let mut rows = journal.watch();
+        let setup = Setup {
+            system: String::new(),
+            history: Vec::new(),
+            input: vec![Message::User { text: "hi".to_owned() }],
+            limits: Limits::default(),
+            lang: Lang::En,
+            tools: Arc::new(Offered::default()),
+        };
+        let session = SessionKey::web("main", None);
+        let live = Live {
+            journal: &journal,
+            task: InboxId::generate(),
+            session: &session,
+            screen: Turn::new(setup).screen(),
+            state: Mutex::default(),
+        };
+        let mut all = String::new();
+        let mut take = || {
+            while let Ok(row) = rows.try_recv() {
+                assert_eq!((row.kind.as_str(), &row.data["replace"]), ("text_delta", &Value::Null));
+                all.push_str(row.data["text"].as_str().unwrap_or_default());
+            }
+            all.clone()
+        };
+        pieces.iter().for_each(|piece| live.text(piece));
+        let before = take();
+        live.settle();
+        (before, take())
+    }
+
+    #[test]
+    fn what_was_held_back_comes_when_the_calls_begin_but_no_token_and_no_call() {
+        let call = r#"<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>"#;
+        for (pieces, before, after) in [
+            (
+                &["我看看目录里有什么，", "马上回来。"][..],
+                "我看看目录里有什么，马上回来",
+                "我看看目录里有什么，马上回来。",
+            ),
+            (&["Let me look", "."], "Let me look", "Let me look."),
+            (&["Let me look. NO_", "REPLY"], "Let me look", "Let me look."),
+            (&["NO_REPLY"], "", ""),
+            (&["Let me look.\n", call], "Let me look.", "Let me look."),
+            (&[call], "", ""),
+            (&["<think>I should look.</think>"], "", ""),
+            (&[], "", ""),
+        ] {
+            assert_eq!(seen(pieces), (before.to_owned(), after.to_owned()), "{pieces:?}");
+        }
     }
 }

@@ -288,6 +288,11 @@ impl Screen {
     pub fn showable(&self, text: &str) -> usize {
         pseudo::showable(text, &*self.tools, self.asked)
     }
+
+    /// How many bytes of a text that has ended may be shown.
+    pub fn showable_at_end(&self, text: &str) -> usize {
+        pseudo::showable_at_end(text, &*self.tools, self.asked)
+    }
 }
 
 /// One message of the turn, and what the conversation keeps of it.

@@ -44,6 +44,19 @@ impl HoldBack {
         Some(text)
     }
 
+    /// The text has ended, and something else than its delivery follows (a tool call): all of it that people may see, what
+    /// was held back as the possible beginning of a token too. `None` where it is silence, too long for a preview, or
+    /// nothing is shown before the end.
+    pub fn settled(&self) -> Option<String> {
+        if self.policy.heartbeat || self.raw.len() > MAX_PREVIEW {
+            return None;
+        }
+        match Outcome::from_text(&self.raw, &self.policy) {
+            Outcome::Reply(reply) => Some(reply.text),
+            Outcome::Silent(_) => None,
+        }
+    }
+
     /// What is shown so far.
     pub fn shown(&self) -> &str {
         &self.shown

@@ -548,6 +548,28 @@ fn the_preview_flows_and_stops_short_of_a_token() {
     assert_eq!(hold.push("All fine and quiet here"), None);
 }
 
+#[test]
+fn a_text_that_has_ended_is_settled_whole_without_its_token() {
+    let settled = |raw: &str| {
+        let mut hold = HoldBack::new(chat());
+        hold.push(raw);
+        (hold.shown().to_owned(), hold.settled())
+    };
+    for (raw, shown, whole) in [
+        ("我看看目录里有什么，马上回来。", "我看看目录里有什么，马上回来", Some("我看看目录里有什么，马上回来。")),
+        ("Let me look.\n", "Let me look", Some("Let me look.")),
+        ("Hello <thi", "Hello", Some("Hello <thi")),
+        ("Done. NO_REPLY", "Done", Some("Done.")),
+        ("NO_REPLY", "", None),
+        ("<think>hm.", "", None),
+    ] {
+        assert_eq!(settled(raw), (shown.to_owned(), whole.map(str::to_owned)), "{raw}");
+    }
+    let mut hold = HoldBack::new(heartbeat());
+    hold.push("All fine.");
+    assert_eq!(hold.settled(), None);
+}
+
 /// The promise of [`HoldBack`], for one text cut into pieces of about `size` bytes.
 fn hold_keeps_its_promise(raw: &str, policy: &Policy, size: usize) -> Result<(), String> {
     if has_orphan_close(raw) {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{
     bridge::{Bridge, message},
     gateway::{Gateway, client},
-    model_server::{Ask, ModelServer, Say, call, text},
+    model_server::{Ask, Gate, ModelServer, Say, call, text},
 };
 
 /// A text of `corpus/pseudo/`.
@@ -261,4 +261,37 @@ async fn a_claim_without_a_step_stands_in_the_trace() {
     }
     assert!(!gateway.dir().join("out.txt").exists());
     model.assert_strict_order();
+}
+
+#[tokio::test]
+async fn the_last_sign_of_a_text_before_a_real_call_is_not_lost() {
+    let said = "我看看目录里有什么，马上回来。";
+    let gate = Gate::default();
+    let watched = gate.clone();
+    let (gateway, _bridge, _model) = set_up(move |ask| match ask.round() {
+        0 => {
+            let call = json!({ "index": 0, "id": "c1", "function": { "name": "ls", "arguments": "{\"path\":\".\"}" } });
+            let delta = |delta: Value| format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": delta }] }));
+            let end = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "tool_calls" }] });
+            let (text, call) = (delta(json!({ "content": said })), delta(json!({ "tool_calls": [call] })));
+            let stream = Say::Raw(200, None, format!("{text}{call}data: {end}\n\ndata: [DONE]\n\n"));
+            Say::After(watched.clone(), Box::new(stream))
+        }
+        _ => text("done"),
+    })
+    .await;
+    let task = gateway.chat(&json!({ "message": "有什么文件" })).await;
+    let events = format!("{}/sse?taskId={}", gateway.url(), task["taskId"].as_str().expect("a task"));
+    let mut events = client().get(events).bearer_auth(gateway.token()).send().await.expect("it answers");
+    gate.open();
+    let mut stream = String::new();
+    while !stream.contains("\"task_complete\"") || !stream.ends_with('\n') {
+        let chunk = events.chunk().await.expect("the stream goes on").expect("it goes on to the end");
+        stream.push_str(std::str::from_utf8(&chunk).expect("each event is whole"));
+    }
+    let events =
+        stream.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data:")?.trim()).ok());
+    let before: Vec<Value> = events.take_while(|event| event["type"] != "tool_start").collect();
+    let shown: String = before.iter().filter_map(|event| event["text"].as_str()).collect();
+    assert_eq!(shown, said, "{stream}");
 }

@@ -5,7 +5,8 @@
 //! code, ReAct's `Action:`, "调用工具："). At each such place two questions are asked: is this a call of a known tool, and is
 //! it meant as one? What an explanation shows, what the person asked to see, and what stands in a fence amid prose is an
 //! answer. Where the shape alone is plain (raw markup with a tool's name in it), long prose before it does not change
-//! that: the prose is kept and the call goes. The shapes, and the look-alikes that are answers, stand in
+//! that: the prose is kept and the call goes. Nor do "let me explain" and "for example" before raw markup that ends the
+//! answer: they excuse it only when words about it follow. The shapes, and the look-alikes that are answers, stand in
 //! `tests/corpus/pseudo/`.
 
 use std::{borrow::Cow, sync::LazyLock};
@@ -121,8 +122,12 @@ regexes! {
     EXAMPLE = concat!(
         r"(?i)\bexamples?\b|for instance|\be\.g\.|looks? like|syntax|would be written|you can (?:call|use|write)|would (?:say|write|emit|look)",
         r"|show(?:s|ing)? you|(?:here|this)(?:'s| is) (?:how|what)|\b(?:the|this|following) format\b|\bformat (?:is|of)\b|\bwrites\b|\bemits?\b",
-        r"|例如|比如|譬如|示例|例子|样例|写法|语法|格式|如下所示|像这样|可以这样|演示|说明如下|说明一下|解释一下|解释如下|你解释|您解释|介绍一下|会写成|写成|形如",
+        r"|\blike (?:this|so)\b|例如|比如|譬如|示例|例子|样例|举例|举个|写法|语法|格式|如下所示|像这样|可以这样|演示|说明如下|说明一下|解释一下|解释如下|你解释|您解释|介绍一下|会写成|写成|形如",
     );
+    // To say something first is no example: "先说明一下，我去读：".
+    STATEMENT = r"(?i)说明一下|说明如下|解释一下|解释如下|介绍一下|你解释|您解释|\bexplain\b";
+    // Somebody sets out to do something.
+    SETS_OUT = r"(?i)\b(?:let me|let's|i'll|i’ll|i will|i am going to|i'm going to|i’m going to|i need to|one moment|hold on|please wait)\b|我来|让我|我先|我将|我会|我去|我需要|我要|我这就|正在|马上|稍等|请稍";
     INTENT = concat!(
         r"(?i)\b(?:let me|let's|i'll|i’ll|i will|i am going to|i'm going to|i’m going to|i need to|calling|checking|reading|first,|sure\b|okay|of course|certainly|one moment|hold on|using the|here(?:'s| is) the (?:tool |function )?call)",
         r"|我来|让我|我先|我将|我会|我去|我需要|我要|首先|现在|接下来|正在|马上|好的|稍等|调用|没问题",
@@ -133,6 +138,11 @@ regexes! {
         r"(?i)\b(?:tool|function)[ -]call(?:s|ing)?\b|call syntax|\bxml tags?\b|\bchat template|\bprotocol\b",
         r"|工具调用|函数调用|调用格式|调用语法|标签|模板|协议",
     );
+    SPEAKS_OF_CALLS = r"(?i)\b(?:tool|function)[ -]call(?:s|ing)?\b|call syntax|\bchat template|工具调用|函数调用|调用格式|调用语法|工具指令|调用标签";
+    // Words behind a call that are about it.
+    POINTS_BACK = r"(?i)\b(?:this|that|these|above|host|gateway|server|model|tags?|calls?|object|arguments?|parameters?)\b|这|上面|以上|主机|网关|服务端|模型|标签|参数|对象";
+    // The end of a whole call.
+    WHOLE = r"(?i)(?:</[\w:|]+>|<\|/?\w*end\|>|<\|/\w+\|>|\[/\w+\]|[}\])])$";
     // A person asks how calls are written.
     ASKED = concat!(
         r"(?i)\b(?:how (?:do|does|to|would|can|should|is|are)|what (?:do|does|is|are)|explain|example|format|syntax|template|show me (?:a|an|the|how))\b[^\n]{0,80}(?:(?:tool|function)[ _-]?call|tool_use|tool_code|<tool|\bReAct\b)",
@@ -255,6 +265,16 @@ pub fn showable(text: &str, tools: &dyn Toolbox, asked: bool) -> usize {
     match (Reading { tools, asked, growing: true }).both_forms(&text[begin..]) {
         Found::Call(PseudoCall { at, .. }) | Found::Open(at) => text[..begin + at].trim_end().len(),
         Found::Nothing => text.len(),
+    }
+}
+
+/// How many bytes of a finished visible text may be shown: all but a written call.
+pub fn showable_at_end(text: &str, tools: &dyn Toolbox, asked: bool) -> usize {
+    match looks_like_call(text, tools, asked) {
+        // Its place is known in the visible text only.
+        Some(_) if visible(text) != text => 0,
+        Some(call) => text[..call.at].trim_end().len(),
+        None => text.len(),
     }
 }
 
@@ -537,10 +557,31 @@ impl Reading<'_> {
         }
     }
 
-    /// Whether raw markup behind this lead may be meant as a call.
+    /// Whether raw markup behind this lead may be meant as a call: unless the person asked to see one, only a text that is
+    /// itself about calls speaks against it at once. Of an example, see [`Self::explained`].
     fn may_mean_it(self, lead: &str) -> bool {
         let line = last_line(lead);
-        intends(lead) || !(EXAMPLE.is_match(line) || speaks(lead))
+        if self.asked {
+            return intends(lead) || !(EXAMPLE.is_match(line) || speaks(lead));
+        }
+        intends(lead) || sets_out(line) || !speaks_of_calls(lead)
+    }
+
+    /// Whether raw markup is shown as an example: announced as one, and followed by words about it. `call` ends with its last
+    /// bracket. What breaks off, what ends the answer, and what a promise follows is no example.
+    fn explained(self, lead: &str, call: &str, tool: Option<&str>, tail: &str) -> bool {
+        let line = last_line(lead);
+        if !announces_example(line) || sets_out(line) {
+            return false;
+        }
+        let prose = tail.chars().any(char::is_alphanumeric) && !tail.starts_with(['{', '[', '<', '"', '`', '(']);
+        let named = WORD.captures(tail).is_some_and(|word| self.known(&word[1]));
+        let head = &tail[..tail.floor_char_boundary(1_200)];
+        let promise = tail.chars().nth(LEAD_IN_CHARS).is_none() && WAIT.is_match(tail);
+        let whole = tool.is_none() || WHOLE.is_match(call.trim_end());
+        // "Let me explain" alone announces words, not an example.
+        let about = EXAMPLE.is_match(&STATEMENT.replace_all(line, "")) || POINTS_BACK.is_match(head);
+        prose && !named && whole && about && !promise && !RESULT.is_match(call) && !RESULT.is_match(head)
     }
 
     /// Raw markup outside fences and inline code, at `begin`.
@@ -561,7 +602,10 @@ impl Reading<'_> {
             Verdict::No if self.growing => Verdict::Open,
             other => other,
         };
-        let Verdict::Call(..) = verdict else { return verdict };
+        let Verdict::Call(_, tool) = &verdict else { return verdict };
+        if !self.asked && self.explained(lead, &body[..close], tool.as_deref(), tail) {
+            return if self.growing { Verdict::Open } else { Verdict::No };
+        }
         // An explanation of calls, and a tag in the middle of a sentence, are answers.
         if tail.chars().count() > TAIL_CHARS && !RESULT.is_match(body) && !intends(lead) {
             let head = &tail[..tail.floor_char_boundary(1_200)];
@@ -627,7 +671,11 @@ impl Reading<'_> {
             let closing = format!("</{tag}>");
             return match body.rfind(&closing) {
                 Some(close) => {
-                    self.with_tail(Verdict::Call(Shape::Markup, Some(tag)), lead, &body[close + closing.len()..], depth)
+                    let (call, tail) = body.split_at(close + closing.len());
+                    if !self.asked && self.explained(lead, call, Some(&tag), tail.trim()) {
+                        return if self.growing { Verdict::Open } else { Verdict::No };
+                    }
+                    self.with_tail(Verdict::Call(Shape::Markup, Some(tag)), lead, tail, depth)
                 }
                 None if self.growing || !body.contains('>') || (body.contains("</") && lead.trim().is_empty()) => {
                     Verdict::Call(Shape::Markup, Some(tag))
@@ -1063,7 +1111,27 @@ fn last_line(text: &str) -> &str {
 /// The words right before a call say that it is about to be made.
 fn intends(lead: &str) -> bool {
     let line = last_line(lead);
+    if STATEMENT.is_match(line) && sets_out(line) {
+        return !EXAMPLE.is_match(&STATEMENT.replace_all(line, ""));
+    }
     (INTENT.is_match(line) || HEADER.is_match(line)) && !EXAMPLE.is_match(line)
+}
+
+/// A line that announces an example or an explanation.
+fn announces_example(line: &str) -> bool {
+    EXAMPLE.is_match(line) || STATEMENT.is_match(line)
+}
+
+/// Behind the last word of example or explanation, the line says that something is about to be done.
+fn sets_out(line: &str) -> bool {
+    let said = [&*EXAMPLE, &*STATEMENT].iter().filter_map(|words| words.find_iter(line).last()).map(|m| m.end()).max();
+    SETS_OUT.is_match(&line[said.unwrap_or(0)..])
+}
+
+/// A longer text that is about calls and says so in as many words.
+fn speaks_of_calls(lead: &str) -> bool {
+    let head = &lead[..lead.floor_char_boundary(4_000)];
+    head.chars().nth(TAIL_CHARS).is_some() && SPEAKS_OF_CALLS.is_match(head)
 }
 
 /// A longer text that is about calls.
@@ -1345,7 +1413,8 @@ pub(in crate::agent::turn) mod tests {
             "Hello! How can I help?",
             "你好，今天想做什么？",
             "To read a file, write for example:\n```json\n{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}\n```",
-            "例如：<tool_call>{\"name\":\"read\",\"arguments\":{}}</tool_call>",
+            "例如：<tool_call>{\"name\":\"read\",\"arguments\":{}}</tool_call>，主机看到后就去读。",
+            "For example: <tool_call>{\"name\":\"read\",\"arguments\":{}}</tool_call> asks the host to read a file.",
             "Models write `<tool_call>{\"name\":\"read\"}</tool_call>` when they call a tool.",
             "```json\n{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}\n```\nThis object asks the host to read the file a; the host answers with its text.",
             "```json\n{\"name\": \"Ada\", \"age\": 36}\n```",
@@ -1371,6 +1440,9 @@ pub(in crate::agent::turn) mod tests {
         ] {
             assert_eq!(looks_like_call(text, &tools, false), None, "{text}");
         }
+        // Nothing follows it, but it is what the person asked to see.
+        let text = "例如：<tool_call>{\"name\":\"read\",\"arguments\":{}}</tool_call>";
+        assert_eq!(looks_like_call(text, &tools, true), None);
         let text = format!("{long}\n<tool_call>{{\"name\":\"read\",\"arguments\":{{}}}}</tool_call>");
         assert_eq!(looks_like_call(&text, &tools, false), None);
         let text = format!("<tool_call>{{\"name\":\"read\",\"arguments\":{{}}}}</tool_call>\n{long}");
