@@ -855,8 +855,8 @@ catalogue! {
         zh: "繁忙，要求等待 {seconds} 秒",
     }
     turn_model(why) {
-        en: "The model's settings need the operator's attention ({why}).",
-        zh: "模型的设置需要管理员处理（{why}）。",
+        en: "The model gave no answer: {why}. If it stays like this, whoever runs this bot has to look at the model's settings.",
+        zh: "模型没有给出回答：{why}。如果一直这样，请让管理员检查模型设置。",
     }
     turn_filtered() {
         en: "(The provider's content filter cut this answer off.)",

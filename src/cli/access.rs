@@ -46,19 +46,7 @@ enum What {
 impl Access {
     /// Runs it.
     pub fn run(&self, config: Option<&Path>, env: &Env) -> Exit {
-        let loaded = match reach::load(config, env) {
-            Ok(loaded) => loaded,
-            Err(exit) => return exit,
-        };
-        reach::block_on(async {
-            let door = match Door::open(&loaded).await {
-                Ok(door) => door,
-                Err(exit) => return exit,
-            };
-            let end = self.ask(&door).await;
-            door.close().await;
-            end.err().unwrap_or(Exit::Ok)
-        })
+        Door::through(config, env, async |door| self.ask(door).await)
     }
 
     async fn ask(&self, door: &Door) -> Result<(), Exit> {

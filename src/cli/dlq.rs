@@ -55,19 +55,7 @@ enum What {
 impl Dlq {
     /// Runs it.
     pub fn run(&self, config: Option<&Path>, env: &Env) -> Exit {
-        let loaded = match reach::load(config, env) {
-            Ok(loaded) => loaded,
-            Err(exit) => return exit,
-        };
-        reach::block_on(async {
-            let reach = match Reach::open(&loaded).await {
-                Ok(reach) => reach,
-                Err(exit) => return exit,
-            };
-            let end = self.ask(&reach).await;
-            reach.close().await;
-            end.err().unwrap_or(Exit::Ok)
-        })
+        Reach::through(config, env, async |reach| self.ask(reach).await)
     }
 
     async fn ask(&self, reach: &Reach) -> Result<(), Exit> {

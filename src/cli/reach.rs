@@ -49,6 +49,28 @@ pub fn block_on(work: impl Future<Output = Exit>) -> Exit {
     }
 }
 
+fn through<T>(
+    config: Option<&Path>,
+    env: &Env,
+    open: impl AsyncFnOnce(&Loaded) -> Result<T, Exit>,
+    work: impl AsyncFnOnce(&T) -> Result<(), Exit>,
+    close: impl AsyncFnOnce(T),
+) -> Exit {
+    let loaded = match load(config, env) {
+        Ok(loaded) => loaded,
+        Err(exit) => return exit,
+    };
+    block_on(async {
+        let way = match open(&loaded).await {
+            Ok(way) => way,
+            Err(exit) => return exit,
+        };
+        let end = work(&way).await;
+        close(way).await;
+        end.err().unwrap_or(Exit::Ok)
+    })
+}
+
 /// The rows, by one of the two ways.
 pub enum Reach {
     /// A gateway runs.
@@ -63,6 +85,11 @@ pub enum Reach {
 }
 
 impl Reach {
+    /// Runs a command that works through it: reads the configuration, finds the way, works, and closes it again.
+    pub fn through(config: Option<&Path>, env: &Env, work: impl AsyncFnOnce(&Self) -> Result<(), Exit>) -> Exit {
+        through(config, env, Self::open, work, Self::close)
+    }
+
     /// Finds the way.
     ///
     /// # Errors
@@ -135,6 +162,11 @@ pub enum Decided {
 }
 
 impl Door {
+    /// Runs a command that works through it: reads the configuration, finds the way, works, and closes it again.
+    pub fn through(config: Option<&Path>, env: &Env, work: impl AsyncFnOnce(&Self) -> Result<(), Exit>) -> Exit {
+        through(config, env, Self::open, work, Self::close)
+    }
+
     /// Finds the way.
     ///
     /// # Errors

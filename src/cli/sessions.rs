@@ -5,11 +5,7 @@ use std::path::Path;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 
-use super::{
-    exit::Exit,
-    reach::{self, Reach},
-    show,
-};
+use super::{exit::Exit, reach::Reach, show};
 use crate::{
     config::Env,
     inspect::{MAX_ROWS, Query},
@@ -79,19 +75,7 @@ enum Form {
 impl Sessions {
     /// Runs it.
     pub fn run(&self, config: Option<&Path>, env: &Env) -> Exit {
-        let loaded = match reach::load(config, env) {
-            Ok(loaded) => loaded,
-            Err(exit) => return exit,
-        };
-        reach::block_on(async {
-            let reach = match Reach::open(&loaded).await {
-                Ok(reach) => reach,
-                Err(exit) => return exit,
-            };
-            let end = self.ask(&reach).await;
-            reach.close().await;
-            end.err().unwrap_or(Exit::Ok)
-        })
+        Reach::through(config, env, async |reach| self.ask(reach).await)
     }
 
     async fn ask(&self, reach: &Reach) -> Result<(), Exit> {

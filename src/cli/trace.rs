@@ -34,23 +34,14 @@ pub struct Trace {
 impl Trace {
     /// Runs it.
     pub fn run(&self, config: Option<&Path>, env: &Env) -> Exit {
-        let loaded = match reach::load(config, env) {
-            Ok(loaded) => loaded,
-            Err(exit) => return exit,
-        };
-        reach::block_on(async {
-            let reach = match Reach::open(&loaded).await {
-                Ok(reach) => reach,
-                Err(exit) => return exit,
-            };
-            let trace = self.ask(&reach).await;
-            reach.close().await;
-            match trace {
-                Ok(trace) if self.json => show::json(&trace),
-                Ok(trace) => self.print(&trace),
-                Err(exit) => return exit,
+        Reach::through(config, env, async |reach| {
+            let trace = self.ask(reach).await?;
+            if self.json {
+                show::json(&trace);
+            } else {
+                self.print(&trace);
             }
-            Exit::Ok
+            Ok(())
         })
     }
 

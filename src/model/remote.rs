@@ -172,6 +172,11 @@ impl Failure {
         Self::ill_because(Cause::new(what))
     }
 
+    /// More than an answer can be. It is this request's trouble: asked again it would flood again, and others are served.
+    fn flood() -> Self {
+        Self::last(ModelError::Fatal(Cause::new(What::TooMuch)))
+    }
+
     fn ill_because(cause: Cause) -> Self {
         Self { error: ModelError::Retry(cause), again: true, after: None, ill: true }
     }
@@ -311,7 +316,7 @@ impl Remote {
             };
             seen += chunk.len();
             if seen > MAX_STREAM || body.len() > MAX_WHOLE {
-                failed = Some(Failure::ill(What::TooMuch));
+                failed = Some(Failure::flood());
                 break;
             }
             if decoder.is_none() {
@@ -332,7 +337,7 @@ impl Remote {
                 }
             }
             if too_long {
-                failed = failed.or_else(|| Some(Failure::ill(What::TooMuch)));
+                failed = failed.or_else(|| Some(Failure::flood()));
             }
             if failed.is_some() {
                 break;

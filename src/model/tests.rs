@@ -502,8 +502,14 @@ async fn a_flood_is_cut_off() {
         Piece::Bytes(b"data: {\"choices\":[{\"delta\":{\"content\":\"".to_vec()),
     ];
     pieces.extend(std::iter::repeat_n(Piece::Bytes(vec![b'x'; 1 << 20]), 200));
+    let nothing_but = pieces.split_off(1);
+    pieces.extend(nothing_but.iter().cloned());
     let (result, mock, _) = outcome(vec![Act::Pieces(pieces)]).await;
     assert_eq!(shape(&result.expect("the beginning")), ("kept", vec![], Finish::Cut));
+    assert_eq!(mock.count(), 1);
+    // With nothing to keep it fails alone: it is not asked for again, and says nothing about the provider.
+    let (result, mock, _) = outcome(vec![Act::Pieces(nothing_but), good("never asked for")]).await;
+    assert!(matches!(result, Err(ModelError::Fatal(_))), "{result:?}");
     assert_eq!(mock.count(), 1);
     let long = say(&"y".repeat(1 << 20));
     let (result, ..) = outcome(vec![Act::Pieces(vec![Piece::Bytes(long.into_bytes()); 8])]).await;
