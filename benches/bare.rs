@@ -69,6 +69,7 @@ pub fn entry(conversation: &str, id: &str, now: i64) -> NewEntry {
             platform_id: id.to_owned(),
             fingerprint: Some("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".to_owned()),
             kind: InboundKind::Message,
+            about: None,
             conversation: talk,
             sender: Sender { id: OWNER.to_owned(), name: Some("Bench".to_owned()), is_bot: false },
             text: format!("What is the weather like in Hangzhou today? #{id}#"),

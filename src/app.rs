@@ -391,7 +391,9 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
                     lanes: lanes.clone(),
                     clock: Arc::clone(&clock),
                 }),
+                pulse: channel_api::Pulse::new(Arc::clone(&clock)),
             };
+            entry.channel.open(&context);
             (id, context)
         })
         .collect();

@@ -371,6 +371,7 @@ mod tests {
             queue: channel_api::QueueMode::Collect,
             refuse_over_cap: false,
             account_in_key: false,
+            silence_limit: None,
             expires_after: Duration::from_secs(3600),
             retry_pauses: &PAUSES,
             per_lane: None,

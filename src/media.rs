@@ -7,7 +7,8 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use channel_api::{Media, MediaError, MediaRef, MediaSource};
+use channel_api::{Media, MediaError, MediaRef, MediaSource, MediaStream};
+use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
 use tokio::sync::OnceCell;
 
@@ -72,6 +73,21 @@ impl Media for MediaFolder {
             Ok(Err(error)) => Err(MediaError::Io(error.to_string())),
             Err(error) => Err(MediaError::Io(error.to_string())),
         }
+    }
+
+    async fn keep(&self, mut bytes: MediaStream, mime: Option<String>) -> Result<MediaRef, MediaError> {
+        let mut whole = Vec::new();
+        while let Some(piece) = bytes.next().await {
+            whole.extend_from_slice(&piece.map_err(MediaError::Unreachable)?);
+            if whole.len() as u64 > LARGEST {
+                return Err(MediaError::TooLarge(LARGEST));
+            }
+        }
+        self.store(whole.into(), mime).await
+    }
+
+    async fn fetch(&self, _url: &str) -> Result<MediaRef, MediaError> {
+        Err(MediaError::Refused("links are not fetched yet".to_owned()))
     }
 
     async fn read(&self, media: &MediaRef) -> Option<Bytes> {

@@ -47,6 +47,7 @@ pub fn inbound(channel: &ChannelId, sender: &str, conversation: &str, platform_i
         platform_id,
         fingerprint: None,
         kind: InboundKind::Message,
+        about: None,
         conversation: Conversation {
             kind: ConversationKind::Direct,
             id: conversation.to_owned(),
@@ -89,6 +90,7 @@ impl WebChat {
             queue: QueueMode::Followup,
             refuse_over_cap: true,
             account_in_key: false,
+            silence_limit: None,
             expires_after: Duration::from_secs(60 * 60),
             retry_pauses: RETRY_PAUSES,
             per_lane: None,

@@ -349,7 +349,9 @@ impl Gate {
         if self.token_is_owner {
             return match event.kind {
                 InboundKind::Message | InboundKind::Button => Admission::Admit(Role::Owner),
-                InboundKind::Edit | InboundKind::Reaction => Admission::Ignore(Why::NothingToAnswer),
+                InboundKind::Edit | InboundKind::Deleted | InboundKind::Reaction => {
+                    Admission::Ignore(Why::NothingToAnswer)
+                }
             };
         }
         if blocked {
@@ -358,7 +360,7 @@ impl Gate {
         if event.sender.is_bot {
             return Admission::Ignore(Why::Bot);
         }
-        if matches!(event.kind, InboundKind::Edit | InboundKind::Reaction) {
+        if matches!(event.kind, InboundKind::Edit | InboundKind::Deleted | InboundKind::Reaction) {
             return Admission::Ignore(Why::NothingToAnswer);
         }
         if event.text.trim().is_empty() && event.attachments.is_empty() {
@@ -481,6 +483,7 @@ mod tests {
             platform_id: "m1".into(),
             fingerprint: None,
             kind: InboundKind::Message,
+            about: None,
             conversation: Conversation { kind, id: "c1".into(), thread: None, title: None },
             sender: Sender { id: sender.into(), name: Some("owner".into()), is_bot: false },
             text: "hi".into(),

@@ -694,6 +694,7 @@ mod tests {
         fn event(&self, sender: &str) -> Inbound {
             let channel = ChannelId::new("webhook", "one");
             Inbound {
+                about: None,
                 platform_id: format!("m-{sender}"),
                 fingerprint: None,
                 kind: Default::default(),

@@ -159,6 +159,7 @@ pub(crate) mod tests {
             platform_id: "m1".into(),
             fingerprint: None,
             kind: InboundKind::Message,
+            about: None,
             conversation: Conversation {
                 kind: ConversationKind::Group,
                 id: group.into(),

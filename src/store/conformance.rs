@@ -151,6 +151,7 @@ pub fn new_entry(id: &str, session: &str, sender: &str) -> NewEntry {
             platform_id: id.to_owned(),
             fingerprint: None,
             kind: InboundKind::Message,
+            about: None,
             conversation: Conversation {
                 kind: ConversationKind::Group,
                 id: session.to_owned(),
@@ -998,6 +999,7 @@ async fn take_sending(store: &dyn Store, id: &str) -> OutboxPart {
             in_reply_to: None,
             created_at: 0,
             resend: false,
+            replaces: None,
         },
         part: Part { text: String::new(), body: Value::Null },
         level: Level::Rich,

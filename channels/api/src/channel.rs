@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Address, ChannelContext, ChannelId, HttpEndpoint, Level, Part, QueueMode, Receipt, Reconciled, Reply, SendError,
-    SendKey,
+    Address, ChannelContext, ChannelId, Finding, HttpEndpoint, Level, LiveEdit, Part, QueueMode, Receipt, Reconciled,
+    Reply, SendError, SendKey, SocketEndpoint,
 };
 
 /// One account on one platform.
@@ -22,6 +22,15 @@ pub trait Channel: Send + Sync + 'static {
     fn lane_rate(&self, _lane: &str) -> Option<Rate> {
         self.capabilities().per_lane
     }
+
+    /// What the platform lets only one program use at a time, as a word that is equal for two accounts which would fight
+    /// over it: a bot's number, an app's id. Never a secret. `None` where any number may connect.
+    fn exclusive(&self) -> Option<String> {
+        None
+    }
+
+    /// Given once, before anything else is asked of the channel; sends may come before `run` does.
+    fn open(&self, _ctx: &ChannelContext) {}
 
     /// Receives until `ctx.shutdown` is cancelled. Its supervisor restarts it with growing pauses when it fails.
     ///
@@ -46,7 +55,7 @@ pub trait Channel: Send + Sync + 'static {
     /// Shows that an answer is being written. Best effort.
     async fn typing(&self, _to: &Address) {}
 
-    /// Editing what was sent, where the platform can.
+    /// Showing an answer before it is whole, and marking messages, where the platform can.
     fn live(&self) -> Option<&dyn LiveEdit> {
         None
     }
@@ -55,22 +64,17 @@ pub trait Channel: Send + Sync + 'static {
     fn http(&self) -> Option<&dyn HttpEndpoint> {
         None
     }
-}
 
-/// Editing a message that was sent: streaming previews, status lines.
-#[async_trait]
-pub trait LiveEdit: Send + Sync {
-    /// Sends a preview and returns its receipt. At most once: a lost preview is not repeated.
-    ///
-    /// # Errors
-    /// [`SendError`]; the caller gives the preview up on any.
-    async fn begin(&self, to: &Address, text: &str) -> Result<Receipt, SendError>;
+    /// The platform opens a WebSocket at the same address.
+    fn socket(&self) -> Option<&dyn SocketEndpoint> {
+        None
+    }
 
-    /// Replaces the text of what `begin` sent.
-    ///
-    /// # Errors
-    /// [`SendError`]; the caller gives the preview up on any but `RetryAfter`.
-    async fn update(&self, to: &Address, sent: &Receipt, text: &str) -> Result<(), SendError>;
+    /// Asks the platform what stands between an empty account and the first answer: one finding each for the token,
+    /// every scope, intent, event and click that is needed. Changes nothing there, takes no messages, needs no `open`.
+    async fn probe(&self) -> Vec<Finding> {
+        Vec::new()
+    }
 }
 
 /// Facts about a platform.
@@ -96,6 +100,9 @@ pub struct Capabilities {
     pub refuse_over_cap: bool,
     /// Ids mean nothing outside their account: the account is part of the session key.
     pub account_in_key: bool,
+    /// `run` shows a sign of life ([`crate::Pulse::beat`]) at least this often once it is connected; without one for so
+    /// long it is taken for dead and started again. `None`: it has no connection that could die.
+    pub silence_limit: Option<Duration>,
     /// How long a part may wait before it expires. guarantees.md G5: 1 h for chats, 24 h for webhooks.
     pub expires_after: Duration,
     /// The pauses between tries of one part; the last one repeats until `expires_after`.

@@ -1,14 +1,15 @@
 //! What an adapter is given: the intake, its own key/value, the media store, settlements, the clock and the shutdown token.
 //! Adapters reach for nothing else.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::Stream;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ChannelId, Inbound, InboxId, MediaRef, PartId};
+use crate::{AttachmentKind, ChannelId, Inbound, InboxId, MediaRef, PartId, Pulse};
 
 /// Everything an adapter may use. Cheap to clone.
 #[derive(Clone)]
@@ -25,6 +26,8 @@ pub struct ChannelContext {
     pub media: Arc<dyn Media>,
     /// Tells what became of a message.
     pub settlements: Arc<dyn Settlements>,
+    /// Shows that this channel lives.
+    pub pulse: Pulse,
 }
 
 /// The durable inbox, as an adapter sees it.
@@ -174,20 +177,37 @@ pub trait ChannelKv: Send + Sync + 'static {
 #[error("the channel's store is unavailable: {0}")]
 pub struct KvError(pub String);
 
-/// The media store.
+/// The media store: files by content, under a quota, their type told from their bytes.
 #[async_trait]
 pub trait Media: Send + Sync + 'static {
-    /// Stores bytes under the owner's quota.
+    /// Stores bytes.
     ///
     /// # Errors
     /// [`MediaError`] says in plain words why the file is not there.
     async fn store(&self, bytes: Bytes, mime: Option<String>) -> Result<MediaRef, MediaError>;
 
-    /// Where the bytes of a stored file are; `None` when it is not (or no longer) there.
+    /// Stores a stream, never whole in memory: what an adapter downloads with its own client and token. An item that is an
+    /// error ends it as [`MediaError::Unreachable`].
+    ///
+    /// # Errors
+    /// As [`Media::store`].
+    async fn keep(&self, bytes: MediaStream, mime: Option<String>) -> Result<MediaRef, MediaError>;
+
+    /// Fetches a link that someone sent and stores what is there: only public addresses, http and https, redirects
+    /// included. For links that expire, at receipt.
+    ///
+    /// # Errors
+    /// As [`Media::store`].
+    async fn fetch(&self, url: &str) -> Result<MediaRef, MediaError>;
+
+    /// The bytes of a stored file; `None` when it is not (or no longer) there, and for a link.
     async fn read(&self, media: &MediaRef) -> Option<Bytes>;
 }
 
-/// Why a file could not be stored.
+/// Pieces of a file as they come; the error is why no more come.
+pub type MediaStream = Pin<Box<dyn Stream<Item = Result<Bytes, String>> + Send>>;
+
+/// Why a file is not there.
 #[derive(Debug, thiserror::Error)]
 pub enum MediaError {
     /// Larger than one file may be, in bytes.
@@ -199,6 +219,22 @@ pub enum MediaError {
     /// The disk refused.
     #[error("the file could not be written: {0}")]
     Io(String),
+    /// Not an address that may be fetched from, or nothing that will ever be there.
+    #[error("the file may not be fetched: {0}")]
+    Refused(String),
+    /// It did not come; another try may help.
+    #[error("the file could not be fetched: {0}")]
+    Unreachable(String),
+}
+
+/// What a file is, told from its media type.
+pub fn kind_of(mime: Option<&str>) -> AttachmentKind {
+    match mime.and_then(|mime| mime.split('/').next()) {
+        Some("image") => AttachmentKind::Image,
+        Some("audio") => AttachmentKind::Audio,
+        Some("video") => AttachmentKind::Video,
+        _ => AttachmentKind::File,
+    }
 }
 
 /// What became of messages, for adapters that answer in place.

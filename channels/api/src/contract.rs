@@ -11,13 +11,14 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::StreamExt;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Accepted, Batch, Channel, ChannelContext, ChannelError, ChannelKv, Clock, Inbound, InboxId, Intake, IntakeError,
-    KvError, Level, LiveEvent, Media, MediaError, MediaRef, MediaSource, Moved, Part, PartId, Receipt, Reply,
-    SendError, Settled, SettledPart, Settlements,
+    KvError, Level, LiveEvent, Media, MediaError, MediaRef, MediaSource, MediaStream, Moved, Part, PartId, Pulse,
+    Receipt, Reply, SendError, Settled, SettledPart, Settlements,
 };
 
 /// A platform that delivers events to the adapter under test: what an adapter's tests write once.
@@ -132,6 +133,7 @@ pub async fn tells_moves_like_events(platform: &dyn Platform) {
 /// When `run` goes on, fails, or ends before it was told to.
 pub async fn check_shutdown(channel: &dyn Channel, gateway: &FakeGateway) {
     let ctx = gateway.context();
+    channel.open(&ctx);
     let run = channel.run(ctx.clone());
     tokio::pin!(run);
     tokio::select! {
@@ -290,6 +292,7 @@ impl FakeGateway {
             kv: self.kv.clone(),
             media: self.media.clone(),
             settlements: self.settlements.clone(),
+            pulse: Pulse::new(self.clock.clone()),
         }
     }
 }
@@ -514,13 +517,19 @@ impl ChannelKv for MemoryKv {
 /// A media store in memory.
 pub struct MemoryMedia {
     files: Mutex<Vec<Bytes>>,
+    links: Mutex<HashMap<String, Bytes>>,
     largest: u64,
 }
 
 impl MemoryMedia {
     /// A store that takes files of at most this many bytes.
     pub fn holding(largest: u64) -> Self {
-        Self { files: Mutex::default(), largest }
+        Self { files: Mutex::default(), links: Mutex::default(), largest }
+    }
+
+    /// What [`Media::fetch`] finds at this link; at all others it finds nothing it may fetch.
+    pub fn put_link(&self, url: &str, bytes: impl Into<Bytes>) {
+        lock(&self.links).insert(url.to_owned(), bytes.into());
     }
 
     /// The files, in the order they came.
@@ -542,6 +551,25 @@ impl Media for MemoryMedia {
             files.push(bytes);
         }
         Ok(MediaRef { source: MediaSource::Stored(place.to_string()), mime, size: Some(size) })
+    }
+
+    async fn keep(&self, mut bytes: MediaStream, mime: Option<String>) -> Result<MediaRef, MediaError> {
+        let mut whole = Vec::new();
+        while let Some(piece) = bytes.next().await {
+            whole.extend_from_slice(&piece.map_err(MediaError::Unreachable)?);
+            if whole.len() as u64 > self.largest {
+                return Err(MediaError::TooLarge(self.largest));
+            }
+        }
+        self.store(whole.into(), mime).await
+    }
+
+    async fn fetch(&self, url: &str) -> Result<MediaRef, MediaError> {
+        let found = lock(&self.links).get(url).cloned();
+        match found {
+            Some(bytes) => self.store(bytes, None).await,
+            None => Err(MediaError::Refused(format!("{url} is not among the links of this test"))),
+        }
     }
 
     async fn read(&self, media: &MediaRef) -> Option<Bytes> {

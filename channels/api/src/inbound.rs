@@ -19,6 +19,9 @@ pub struct Inbound {
     /// What happened.
     #[serde(default)]
     pub kind: InboundKind,
+    /// The platform id of the earlier message that was changed, deleted or reacted to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
     /// Where it was said.
     pub conversation: Conversation,
     /// Who said it.
@@ -67,9 +70,11 @@ pub enum InboundKind {
     /// A new message.
     #[default]
     Message,
-    /// A message that was changed after it was sent.
+    /// A message that was changed after it was sent: `about` names it, `text` is what it says now.
     Edit,
-    /// A pressed button.
+    /// A message that was deleted: `about` names it.
+    Deleted,
+    /// A pressed button, or a command chosen from a menu: `text` is what it stands for.
     Button,
     /// A reaction.
     Reaction,

@@ -10,23 +10,31 @@ pub mod channel;
 pub mod context;
 pub mod contract;
 pub mod crash_point;
+pub mod finding;
 pub mod http;
 pub mod ids;
 pub mod inbound;
 pub mod json;
+pub mod live;
 pub mod outbound;
+pub mod pulse;
 pub mod reach;
+pub mod socket;
 pub mod split;
 
 pub use address::{Address, ChannelId, Conversation, ConversationKind};
-pub use channel::{Capabilities, Channel, ChannelError, Format, LiveEdit, Rate, TextUnit};
+pub use channel::{Capabilities, Channel, ChannelError, Format, Rate, TextUnit};
 pub use context::{
     Accepted, Batch, ChannelContext, ChannelKv, Clock, Cursor, IgnoredReason, Intake, IntakeError, KvError, LiveEvent,
-    Media, MediaError, Moved, Settled, SettledPart, Settlements,
+    Media, MediaError, MediaStream, Moved, Settled, SettledPart, Settlements, kind_of,
 };
+pub use finding::{Finding, FindingState, Said};
 pub use http::{HttpBody, HttpEndpoint, HttpRequest, HttpResponse};
 pub use ids::{InboxId, PartId, StepId, TurnId};
 pub use inbound::{
     Attachment, AttachmentKind, Inbound, InboundKind, MediaRef, MediaSource, QueueMode, ReplyTo, Sender, Trust,
 };
-pub use outbound::{Level, Part, Receipt, Reconciled, Reply, ReplyKind, SendError, SendKey};
+pub use live::{LiveEdit, LivePace, Mark, Preview};
+pub use outbound::{Button, Level, Part, Receipt, Reconciled, Reply, ReplyKind, SendError, SendKey};
+pub use pulse::{Link, Pulse};
+pub use socket::{Frame, Socket, SocketEndpoint};

@@ -20,12 +20,24 @@ pub struct Reply {
     /// The platform id of the message to quote, where the reply asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quote: Option<String>,
+    /// Rows of buttons under it. Where the platform has none, nothing is lost: the text says what can be typed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buttons: Vec<Vec<Button>>,
+}
+
+/// A button under a message. Who presses it says `data`, with their own rights.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Button {
+    /// What stands on it.
+    pub label: String,
+    /// The text that a press stands for: a command of the gateway, at most 60 bytes (Telegram allows 64).
+    pub data: String,
 }
 
 impl Reply {
     /// A plain message.
     pub fn message(text: impl Into<String>) -> Self {
-        Self { kind: ReplyKind::Message, text: text.into(), attachments: Vec::new(), quote: None }
+        Self { kind: ReplyKind::Message, text: text.into(), attachments: Vec::new(), quote: None, buttons: Vec::new() }
     }
 
     /// An honest line that something failed.
@@ -80,6 +92,9 @@ pub struct SendKey {
     pub created_at: i64,
     /// A resend after an unknown outcome, to be marked as such where the platform cannot deduplicate.
     pub resend: bool,
+    /// The preview ([`crate::Preview::id`]) whose place this part takes, by an edit that may be repeated. Where it is gone,
+    /// the part is sent as a message of its own.
+    pub replaces: Option<String>,
 }
 
 /// A platform's answer to a send.

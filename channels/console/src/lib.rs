@@ -68,6 +68,7 @@ impl Console {
                 queue: QueueMode::Followup,
                 refuse_over_cap: true,
                 account_in_key: true,
+                silence_limit: None,
                 expires_after: Duration::from_secs(60 * 60),
                 retry_pauses: RETRY_PAUSES,
                 per_lane: None,
@@ -87,6 +88,7 @@ impl Console {
             platform_id: format!("{started_ms}-{count}"),
             fingerprint: None,
             kind: InboundKind::Message,
+            about: None,
             conversation,
             sender: Sender { id: SENDER.to_owned(), name: None, is_bot: false },
             text,
@@ -330,7 +332,15 @@ mod tests {
         let (console, _typing, mut reading) = terminal();
         let text = "a\u{1b}]52;c;aGk=\u{7}b\n\tc\r\u{9b}31m\u{202e}d";
         let part = console.render(&Reply::message(text), Level::Rich).remove(0);
-        let key = SendKey { part: "pt_1".into(), seq: 1, last: true, in_reply_to: None, created_at: 0, resend: false };
+        let key = SendKey {
+            part: "pt_1".into(),
+            seq: 1,
+            last: true,
+            in_reply_to: None,
+            created_at: 0,
+            resend: false,
+            replaces: None,
+        };
         let to = console.inbound(String::new(), 0, 0).address;
         console.send(&to, &part, &key).await.expect("written");
         let expected = "a\\x1b]52;c;aGk=\\x07b\n\tc\\x0d\\x9b31m\\u{202e}d\n";

@@ -87,6 +87,7 @@ pub fn inbound(channel: &ChannelId, me: &Me, update: &Value) -> Option<Inbound> 
         _ => (format!("{chat_id}:{message_id}"), date),
     };
     Some(Inbound {
+        about: None,
         channel: channel.clone(),
         platform_id,
         fingerprint: None,

@@ -39,6 +39,8 @@ pub use target::Target;
 /// One bot.
 pub struct Telegram {
     id: ChannelId,
+    /// The bot's number.
+    bot: String,
     limits: Limits,
     capabilities: Capabilities,
     api: Api,
@@ -55,6 +57,7 @@ impl Telegram {
         config.check()?;
         Ok(Self {
             id: ChannelId::new("telegram", account),
+            bot: config.token.expose().split(':').next().unwrap_or_default().to_owned(),
             limits: config.limits,
             capabilities: send::capabilities(config.limits),
             api: Api::new(config, http)?,
@@ -77,8 +80,15 @@ impl Channel for Telegram {
         send::lane_rate(self.limits, lane)
     }
 
-    async fn run(&self, ctx: ChannelContext) -> Result<(), ChannelError> {
+    fn exclusive(&self) -> Option<String> {
+        Some(self.bot.clone())
+    }
+
+    fn open(&self, ctx: &ChannelContext) {
         self.moves.keep_in(ctx.kv.clone());
+    }
+
+    async fn run(&self, ctx: ChannelContext) -> Result<(), ChannelError> {
         poll::run(&self.api, &self.moves, &self.id, &ctx).await
     }
 

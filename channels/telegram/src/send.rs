@@ -51,6 +51,7 @@ pub fn capabilities(limits: Limits) -> Capabilities {
         queue: QueueMode::Collect,
         refuse_over_cap: false,
         account_in_key: false,
+        silence_limit: None,
         expires_after: Duration::from_secs(60 * 60),
         retry_pauses: &RETRY_PAUSES,
         per_lane: rate(limits, Rate { burst: 3, every: Duration::from_secs(1) }),

@@ -115,6 +115,7 @@ pub fn inbound(
         platform_id: id,
         fingerprint: Some(sha256_hex(raw)),
         kind: InboundKind::Message,
+        about: None,
         address: address(channel, &conversation),
         conversation,
         sender,

@@ -874,6 +874,7 @@ fn key(part: &str) -> SendKey {
         in_reply_to: Some("m-1".to_owned()),
         created_at: 1_795_996_801_000,
         resend: false,
+        replaces: None,
     }
 }
 
@@ -1033,7 +1034,7 @@ async fn previews_are_closed_by_the_final_message_on_every_try_of_it() {
         .into_iter()
         .map(|body| (body["type"].clone(), body["target_id"].clone(), body["final"].clone()))
         .collect();
-    let target = json!(preview.platform_id);
+    let target = json!(preview.id);
     let update = |last| (json!("message.update"), target.clone(), json!(last));
     let plain = |last| (json!("message"), Value::Null, json!(last));
     assert_eq!(shown, [plain(false), update(false), update(true), update(true), plain(true)]);

@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use channel_api::{
     Accepted, Address, Batch, Capabilities, Channel, ChannelContext, ChannelError, ChannelId, Format, HttpEndpoint,
-    HttpRequest, HttpResponse, Inbound, Level, LiveEdit, Part, PartId, QueueMode, Receipt, Reconciled, Reply,
+    HttpRequest, HttpResponse, Inbound, Level, LiveEdit, LivePace, Part, PartId, QueueMode, Receipt, Reconciled, Reply,
     SendError, SendKey, TextUnit,
 };
 use http::{Method, StatusCode};
@@ -98,6 +98,7 @@ impl Webhook {
                 queue: QueueMode::Collect,
                 refuse_over_cap: true,
                 account_in_key: true,
+                silence_limit: None,
                 expires_after: Duration::from_secs(24 * 60 * 60),
                 retry_pauses: RETRY_PAUSES,
                 per_lane: None,
@@ -387,17 +388,21 @@ impl Channel for Webhook {
 /// Previews, where the config asks for them. The closing text comes by `send`, as a `message.update` of the preview.
 #[async_trait]
 impl LiveEdit for Webhook {
-    async fn begin(&self, to: &Address, text: &str) -> Result<Receipt, SendError> {
+    fn pace(&self, _to: &Address) -> LivePace {
+        LivePace::Edits { first: 1, every: Duration::from_millis(500), most: None }
+    }
+
+    async fn begin(&self, to: &Address, text: &str) -> Result<channel_api::Preview, SendError> {
         let id = PartId::generate();
         self.post(&id, &self.preview("message", &id, to, text, None)).await?;
         let preview = Preview { id: id.clone(), closed_by: None };
         self.previews.lock().unwrap_or_else(PoisonError::into_inner).insert(to.lane.clone(), preview);
-        Ok(Receipt { platform_id: Some(id.to_string()) })
+        Ok(channel_api::Preview { id: id.to_string(), replaced: true })
     }
 
-    async fn update(&self, to: &Address, sent: &Receipt, text: &str) -> Result<(), SendError> {
+    async fn update(&self, to: &Address, preview: &channel_api::Preview, text: &str) -> Result<(), SendError> {
         let id = PartId::generate();
-        let message = self.preview("message.update", &id, to, text, sent.platform_id.as_deref());
+        let message = self.preview("message.update", &id, to, text, Some(&preview.id));
         self.post(&id, &message).await.map(drop)
     }
 }

@@ -175,6 +175,12 @@ pub fn context(intake: Arc<dyn Intake>, clock: Arc<dyn Clock>) -> ChannelContext
         async fn store(&self, _: bytes::Bytes, _: Option<String>) -> Result<MediaRef, MediaError> {
             Err(MediaError::Full)
         }
+        async fn keep(&self, _: channel_api::MediaStream, _: Option<String>) -> Result<MediaRef, MediaError> {
+            Err(MediaError::Full)
+        }
+        async fn fetch(&self, _: &str) -> Result<MediaRef, MediaError> {
+            Err(MediaError::Full)
+        }
         async fn read(&self, _: &MediaRef) -> Option<bytes::Bytes> {
             None
         }
@@ -195,7 +201,8 @@ pub fn context(intake: Arc<dyn Intake>, clock: Arc<dyn Clock>) -> ChannelContext
     }
     let nothing = Arc::new(Nothing);
     let shutdown = tokio_util::sync::CancellationToken::new();
-    ChannelContext { intake, shutdown, clock, kv: nothing.clone(), media: nothing.clone(), settlements: nothing }
+    let pulse = channel_api::Pulse::new(Arc::clone(&clock));
+    ChannelContext { intake, shutdown, clock, kv: nothing.clone(), media: nothing.clone(), settlements: nothing, pulse }
 }
 
 #[async_trait]

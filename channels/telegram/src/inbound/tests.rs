@@ -48,6 +48,7 @@ fn a_private_message_is_whole_and_addressed_to_us() {
         platform_id: "99:11".to_owned(),
         fingerprint: None,
         kind: InboundKind::Message,
+        about: None,
         conversation: Conversation { kind: ConversationKind::Direct, id: "99".to_owned(), thread: None, title: None },
         sender: Sender { id: "99".to_owned(), name: Some("Ada Lovelace".to_owned()), is_bot: false },
         text: "你好 👋".to_owned(),

@@ -70,7 +70,15 @@ fn api(url: &str) -> Api {
 }
 
 fn key() -> SendKey {
-    SendKey { part: PartId::generate(), seq: 1, last: true, in_reply_to: None, created_at: 0, resend: false }
+    SendKey {
+        part: PartId::generate(),
+        seq: 1,
+        last: true,
+        in_reply_to: None,
+        created_at: 0,
+        resend: false,
+        replaces: None,
+    }
 }
 
 fn part(text: &str, level: Level) -> Part {

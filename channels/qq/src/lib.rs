@@ -1,0 +1,1 @@
+//! the official QQ bot.
