@@ -9,3 +9,6 @@ mod websocket;
 pub use dial::{Dial, DialError, Stream};
 pub use network::{Network, NetworkError};
 pub use websocket::Pump;
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The way out of one channel: straight, through the proxy that its section names, or through the environment's.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer};
 use url::{Host, Url};
@@ -16,11 +16,22 @@ pub struct Network {
     roots: Vec<reqwest::Certificate>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Proxy {
     None,
     Env,
     Url(Url),
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Env => f.write_str("env"),
+            // A password may stand in it.
+            Self::Url(url) => write!(f, "{}://{}", url.scheme(), url.host_str().unwrap_or_default()),
+        }
+    }
 }
 
 /// Why a `proxy` or `ca_file` cannot be used. Shows no password.
@@ -186,6 +197,13 @@ mod tests {
             let error = Network::new(Some(bad), None).expect_err(bad).to_string();
             assert!(error.contains(says) && error.contains("socks5h://"), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn the_password_of_a_proxy_is_never_shown() {
+        let network = Network::new(Some("http://me:secret@proxy.test:3128"), None).expect("a proxy");
+        let shown = format!("{network:?}");
+        assert!(shown.contains("http://proxy.test") && !shown.contains("secret"), "{shown}");
     }
 
     #[test]
