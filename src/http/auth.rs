@@ -385,14 +385,16 @@ fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
         .find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
-/// A program on this machine that speaks for itself: no browser, no proxy in between.
 fn is_local_client(server: &Server, request: &Parts) -> bool {
-    let config = &server.http.config;
+    server.http.config.local_clients == LocalClients::Open && is_near(server, request)
+}
+
+/// A program on this machine that speaks for itself: no browser, no proxy in between.
+pub fn is_near(server: &Server, request: &Parts) -> bool {
     let forwarded = ["x-forwarded-for", "forwarded", "x-real-ip", "via", "origin", "sec-fetch-site"];
     let peer = request.extensions.get::<Peer>().map(|peer| peer.0.ip().to_canonical());
     let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    config.local_clients == LocalClients::Open
-        && peer.is_some_and(|ip| ip.is_loopback() && !config.trusted_proxy.contains(&ip))
+    peer.is_some_and(|ip| ip.is_loopback() && !server.http.config.trusted_proxy.contains(&ip))
         && is_our_host(host, &[])
         && !forwarded.iter().any(|name| request.headers.contains_key(*name))
 }

@@ -12,7 +12,7 @@ use axum::{
 use channel_api::{ChannelId, HttpBody, HttpRequest};
 
 use super::{
-    Server,
+    Server, auth,
     body::{self, Chunks, Handover, Whole},
     error::Refusal,
 };
@@ -43,7 +43,8 @@ async fn answer(server: &Server, handover: Arc<Handover>, request: Request) -> R
     let clock = http.clock.as_ref();
     let body = body::read(&head.headers, body, endpoint.body_limit(), server.limits.body, clock).await?;
     let query = head.uri.query().unwrap_or_default().to_owned();
-    let request = HttpRequest { method: head.method, path, query, headers: head.headers, body };
+    let local = auth::is_near(server, &head);
+    let request = HttpRequest { method: head.method, path, query, headers: head.headers, body, local };
     let answer = endpoint.handle(context, request).await;
     let body = match answer.body {
         HttpBody::Whole { bytes, written } => Body::new(Whole::new(bytes, written, handover)),

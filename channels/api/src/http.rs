@@ -30,6 +30,9 @@ pub struct HttpRequest {
     pub headers: HeaderMap,
     /// The raw body.
     pub body: Bytes,
+    /// It comes from a program on this machine, with no proxy and no browser in between: an adapter may then do without a
+    /// token where none is set.
+    pub local: bool,
 }
 
 /// One answer.

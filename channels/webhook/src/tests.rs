@@ -75,7 +75,7 @@ impl Call {
 
     async fn to(self, hook: &Webhook, ctx: &ChannelContext) -> HttpResponse {
         let Self { method, path, headers, body } = self;
-        let request = HttpRequest { method, path, query: String::new(), headers, body };
+        let request = HttpRequest { method, path, query: String::new(), headers, body, local: true };
         let endpoint = hook.http().expect("a webhook has a route");
         endpoint.handle(ctx, request).await
     }
@@ -197,6 +197,7 @@ impl Platform for SignedBridge {
             query: String::new(),
             headers: call.headers,
             body: call.body,
+            local: true,
         };
         let response = channel.http().expect("a route").handle(&gateway.context(), request).await;
         response.status.is_success()
