@@ -447,7 +447,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
 
     let (stopping, drained, abort) = (life.stopping.clone(), life.drained.clone(), life.abort.clone());
     life.edge("signals", lifecycle::signals(stopping.clone()));
-    life.edge("http", http.serve(listener, channels_listener, abort.clone()));
+    life.front("http", http.serve(listener, channels_listener, abort.clone()));
     life.station("worker", worker.run(stopping.clone(), drained));
     life.station("delivery", delivery.run(stopping.clone(), abort));
     let adapters: Vec<(Arc<dyn Channel>, ChannelContext)> = channels

@@ -14,7 +14,7 @@ use axum::{
 };
 use channel_api::{ChannelContext, ChannelId, Clock};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{auth::Auth, config::ServerConfig, error::Refusal};
 use crate::{
@@ -34,6 +34,7 @@ mod connection;
 mod error;
 mod events;
 mod page;
+mod sockets;
 #[cfg(test)]
 mod tests;
 
@@ -90,7 +91,7 @@ pub struct Limits {
     pub body_bytes: usize,
     /// The pause before the answer to a wrong token.
     pub wrong_token: Duration,
-    /// The pause between two signs of life on a stream.
+    /// The pause between two signs of life on a stream. A WebSocket that was silent for twice as long is asked for one.
     pub keep_alive: Duration,
 }
 
@@ -110,7 +111,7 @@ impl Default for Limits {
 }
 
 impl Http {
-    /// Serves both listeners until `abort`.
+    /// Serves both listeners until `abort`, and ends soon after it: open sockets are closed with a word.
     pub async fn serve(self: Arc<Self>, main: TcpListener, channels: Option<TcpListener>, abort: CancellationToken) {
         self.serve_within(main, channels, abort, Limits::default()).await;
     }
@@ -123,7 +124,7 @@ impl Http {
         abort: CancellationToken,
         limits: Limits,
     ) {
-        let server = Arc::new(Server::new(self, limits));
+        let server = Arc::new(Server::new(self, limits, abort.clone()));
         let front = connection::serve(main, server.router(Face::Main), limits, abort.clone());
         let second = async {
             if let Some(listener) = channels {
@@ -131,12 +132,21 @@ impl Http {
             }
         };
         tokio::join!(front, second);
+        server.sockets.close();
+        let _ = tokio::time::timeout(FAREWELL, server.sockets.wait()).await;
     }
 }
+
+/// How long open sockets have to end once everything ends.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The HTTP side while it runs.
 struct Server {
     http: Arc<Http>,
+    /// The very end: sockets are closed.
+    abort: CancellationToken,
+    /// The open sockets.
+    sockets: TaskTracker,
     auth: Auth,
     limits: Limits,
     access: HashMap<(Method, &'static str), Access>,
@@ -216,10 +226,10 @@ fn routes() -> Vec<Route> {
 }
 
 impl Server {
-    fn new(http: Arc<Http>, limits: Limits) -> Self {
+    fn new(http: Arc<Http>, limits: Limits, abort: CancellationToken) -> Self {
         let access =
             routes().into_iter().filter_map(|route| Some(((route.method?, route.path), route.access))).collect();
-        Self { auth: Auth::new(http.data_dir.clone()), http, limits, access }
+        Self { auth: Auth::new(http.data_dir.clone()), http, abort, sockets: TaskTracker::new(), limits, access }
     }
 
     /// Who may use this method of this route: whoever holds the token, unless its line says otherwise.

@@ -16,8 +16,12 @@ pub struct Lifecycle {
     /// Cancelled when delivery's last moments are over: end now.
     pub abort: CancellationToken,
     stations: JoinSet<&'static str>,
+    fronts: JoinSet<&'static str>,
     edges: JoinSet<&'static str>,
 }
+
+/// How long the fronts have to say goodbye after `abort`.
+const GOODBYE: Duration = Duration::from_millis(1500);
 
 /// How a gateway ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,7 @@ impl Lifecycle {
             drained: CancellationToken::new(),
             abort: CancellationToken::new(),
             stations: JoinSet::new(),
+            fronts: JoinSet::new(),
             edges: JoinSet::new(),
         }
     }
@@ -56,7 +61,16 @@ impl Lifecycle {
         self.stations.spawn(task.instrument(info_span!("task", name)));
     }
 
-    /// Runs a task that lives to the very end and is then simply ended (signal listeners, the HTTP server's acceptor).
+    /// Runs a task that ends by itself once `abort` is cancelled, after a word to whoever is connected (the HTTP side).
+    pub fn front(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let task = async move {
+            task.await;
+            name
+        };
+        self.fronts.spawn(task.instrument(info_span!("task", name)));
+    }
+
+    /// Runs a task that lives to the very end and is then simply ended (signal listeners).
     pub fn edge(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let task = async move {
             task.await;
@@ -70,6 +84,7 @@ impl Lifecycle {
         let died = tokio::select! {
             () = self.stopping.cancelled() => None,
             ended = self.stations.join_next(), if !self.stations.is_empty() => Some(name_of(ended)),
+            ended = self.fronts.join_next(), if !self.fronts.is_empty() => Some(name_of(ended)),
             ended = self.edges.join_next(), if !self.edges.is_empty() => Some(name_of(ended)),
         };
         // A task that ends because of the stop may be seen before the stop itself.
@@ -93,6 +108,11 @@ impl Lifecycle {
         self.drained.cancel();
         self.abort.cancel();
         self.stations.shutdown().await;
+        tokio::select! {
+            () = all_ended(&mut self.fronts) => {}
+            () = clock.sleep(GOODBYE) => {}
+        }
+        self.fronts.shutdown().await;
         self.edges.shutdown().await;
         died.map_or(Ended::Cleanly, Ended::TaskDied)
     }

@@ -1,4 +1,5 @@
-//! `/channels/<kind>/<account>…`: hands a platform's call to its adapter as a plain value, and its answer back.
+//! `/channels/<kind>/<account>…`: hands a platform's call to its adapter as a plain value, and its answer back; a
+//! WebSocket that the platform opens goes on in `http/sockets.rs`.
 
 use std::sync::Arc;
 
@@ -6,15 +7,18 @@ use axum::{
     Extension,
     body::Body,
     extract::{Request, State},
-    http::Uri,
+    http::{HeaderMap, StatusCode, Uri, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use channel_api::{ChannelId, HttpBody, HttpRequest};
+use bytes::Bytes;
+use channel_api::{ChannelId, HttpBody, HttpRequest, HttpResponse};
 
 use super::{
     Server, auth,
     body::{self, Chunks, Handover, Whole},
+    connection::Place,
     error::Refusal,
+    sockets,
 };
 
 /// An adapter's own address.
@@ -26,26 +30,61 @@ pub const BELOW: &str = "/channels/{kind}/{account}/{*rest}";
 pub async fn handle(
     State(server): State<Arc<Server>>,
     Extension(handover): Extension<Arc<Handover>>,
+    Extension(place): Extension<Place>,
     request: Request,
 ) -> Response {
-    match answer(&server, handover, request).await {
+    match answer(&server, handover, place, request).await {
         Ok(response) => response,
         Err(refusal) => refusal.into_response(),
     }
 }
 
-async fn answer(server: &Server, handover: Arc<Handover>, request: Request) -> Result<Response, Refusal> {
+async fn answer(
+    server: &Arc<Server>,
+    handover: Arc<Handover>,
+    place: Place,
+    request: Request,
+) -> Result<Response, Refusal> {
     let http = &server.http;
     let (head, body) = request.into_parts();
     let (id, path) = addressed(&head.uri).ok_or_else(Refusal::not_found)?;
     let entry = http.channels.get(&id).ok_or_else(Refusal::not_found)?;
-    let (endpoint, context) = entry.channel.http().zip(http.contexts.get(&id)).ok_or_else(Refusal::not_found)?;
+    let context = http.contexts.get(&id).ok_or_else(Refusal::not_found)?;
+    if let Some(endpoint) = entry.channel.socket().filter(|_| asks_for_socket(&head.headers)) {
+        let request = asked(server, &head, path, Bytes::new());
+        if let Err(answer) = endpoint.admit(&request) {
+            return Ok(written(*answer, handover));
+        }
+        let (channel, context) = (Arc::clone(&entry.channel), context.clone());
+        return sockets::open(server, sockets::Opening { channel, context, request, place }, head).await;
+    }
+    let Some(endpoint) = entry.channel.http() else {
+        return Err(match entry.channel.socket() {
+            Some(_) => {
+                let message = "this address takes WebSockets: point the client's WebSocket here, not its HTTP";
+                Refusal::new(StatusCode::UPGRADE_REQUIRED, "websocket_only", message)
+            }
+            None => Refusal::not_found(),
+        });
+    };
     let clock = http.clock.as_ref();
     let body = body::read(&head.headers, body, endpoint.body_limit(), server.limits.body, clock).await?;
+    Ok(written(endpoint.handle(context, asked(server, &head, path, body)).await, handover))
+}
+
+fn asks_for_socket(headers: &HeaderMap) -> bool {
+    let upgrades = headers.get_all(header::UPGRADE).iter().filter_map(|value| value.to_str().ok());
+    upgrades.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("websocket"))
+}
+
+fn asked(server: &Server, head: &Parts, path: String, body: Bytes) -> HttpRequest {
     let query = head.uri.query().unwrap_or_default().to_owned();
-    let local = auth::is_near(server, &head);
-    let request = HttpRequest { method: head.method, path, query, headers: head.headers, body, local };
-    let answer = endpoint.handle(context, request).await;
+    let local = auth::is_near(server, head);
+    HttpRequest { method: head.method.clone(), path, query, headers: head.headers.clone(), body, local }
+}
+
+/// An adapter's answer as one of ours.
+fn written(answer: HttpResponse, handover: Arc<Handover>) -> Response {
     let body = match answer.body {
         HttpBody::Whole { bytes, written } => Body::new(Whole::new(bytes, written, handover)),
         HttpBody::Stream(chunks) => Body::new(Chunks(chunks)),
@@ -53,7 +92,7 @@ async fn answer(server: &Server, handover: Arc<Handover>, request: Request) -> R
     let mut response = Response::new(body);
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
-    Ok(response)
+    response
 }
 
 /// The channel and what follows it, percent-decoded; `None` for what names no channel, or climbs out of it.

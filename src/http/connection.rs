@@ -18,7 +18,7 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
     time::Sleep,
 };
@@ -30,6 +30,10 @@ use super::{Limits, body::Handover};
 /// Who is at the other end of the socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
+
+/// The place of a connection among those that there may be at once. Whatever outlives its last answer keeps a copy.
+#[derive(Clone, Debug)]
+pub struct Place(#[expect(dead_code, reason = "it is held, not looked at")] Arc<OwnedSemaphorePermit>);
 
 /// Serves `router` on `listener` until `abort`.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, abort: CancellationToken) {
@@ -53,10 +57,9 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, abort:
         };
         let router = router.clone();
         connections.spawn(async move {
-            if let Err(error) = connection(stream, peer, router, limits).await {
+            if let Err(error) = connection(stream, peer, Place(Arc::new(place)), router, limits).await {
                 debug!(%error, %peer, "a connection ended early");
             }
-            drop(place);
         });
     }
     connections.shutdown().await;
@@ -66,13 +69,19 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, abort:
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
     Ok((stream, peer, place))
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, limits: Limits) -> Result<(), hyper::Error> {
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: Place,
+    router: Router,
+    limits: Limits,
+) -> Result<(), hyper::Error> {
     let handover = Arc::new(Handover::default());
     // Small events must not wait for more of them.
     let _ = stream.set_nodelay(true);
@@ -81,13 +90,15 @@ async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, limits:
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
         request.extensions_mut().insert(Arc::clone(&handover));
+        request.extensions_mut().insert(place.clone());
         router.call(request)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .max_buf_size(limits.head_bytes)
-        .serve_connection(TokioIo::new(wire), service);
+        .serve_connection(TokioIo::new(wire), service)
+        .with_upgrades();
     connection.await
 }
 

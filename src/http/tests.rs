@@ -38,6 +38,7 @@ use crate::{
 
 mod fake;
 mod listings;
+mod sockets;
 
 const GOOD: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const NEW: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
@@ -55,8 +56,9 @@ struct Gateway {
     journal: Journal,
     ready: Ready,
     stopping: CancellationToken,
+    abort: CancellationToken,
     written: tokio::sync::Mutex<mpsc::UnboundedReceiver<bool>>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 async fn gateway() -> Gateway {
@@ -123,11 +125,13 @@ async fn start_on(
     let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().expect("it listens"));
     let (main_url, channels_url) = (url(&main), url(&second));
     let mut tasks = JoinSet::new();
-    tasks.spawn(http.serve_within(main, Some(second), CancellationToken::new(), limits));
+    let abort = CancellationToken::new();
+    tasks.spawn(http.serve_within(main, Some(second), abort.clone(), limits));
     let client = Client::builder().no_proxy().timeout(SOON).build().expect("a client");
     let written = tokio::sync::Mutex::new(written);
     let (rows, door) = fakes;
-    Gateway { url: main_url, channels_url, client, dir, rows, door, journal, ready, stopping, written, _tasks: tasks }
+    let url = main_url;
+    Gateway { url, channels_url, client, dir, rows, door, journal, ready, stopping, abort, written, tasks }
 }
 
 impl Gateway {

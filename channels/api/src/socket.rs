@@ -50,6 +50,8 @@ pub trait SocketEndpoint: Send + Sync {
     /// The answer to a request that may not.
     fn admit(&self, request: &HttpRequest) -> Result<(), Box<HttpResponse>>;
 
-    /// Serves one open socket until it ends or `ctx.shutdown` is cancelled.
+    /// Serves one open socket until it ends or `ctx.shutdown` is cancelled. That token is the socket's own: it outlives
+    /// the one of `run`, so that answers still go out while the gateway drains. After it the gateway says goodbye (1001)
+    /// for whoever returned without.
     async fn serve(&self, ctx: &ChannelContext, request: HttpRequest, socket: Socket);
 }

@@ -104,6 +104,50 @@ impl Channel for Echo {
     fn http(&self) -> Option<&dyn HttpEndpoint> {
         Some(self)
     }
+
+    fn socket(&self) -> Option<&dyn SocketEndpoint> {
+        Some(self)
+    }
+}
+
+/// Sends back what comes, to whoever holds the word.
+#[async_trait]
+impl SocketEndpoint for Echo {
+    fn message_limit(&self) -> usize {
+        1000
+    }
+
+    fn admit(&self, request: &HttpRequest) -> Result<(), Box<HttpResponse>> {
+        if request.headers.get("authorization").is_some_and(|word| word == "Bearer sesame") {
+            return Ok(());
+        }
+        Err(Box::new(HttpResponse::json(axum::http::StatusCode::UNAUTHORIZED, &json!({ "who": "are you" }))))
+    }
+
+    /// Tells the test when it ends.
+    async fn serve(&self, ctx: &ChannelContext, request: HttpRequest, mut socket: Socket) {
+        let serving = async {
+            while let Some(frame) = socket.incoming.recv().await {
+                let answer = match frame {
+                    Frame::Text(text) if text == "panic" => panic!("as asked"),
+                    Frame::Text(text) if text == "bye" => Frame::Close(4001, "é".repeat(100)),
+                    Frame::Text(text) if text == "path" => Frame::Text(format!("{}?{}", request.path, request.query)),
+                    Frame::Ping(bytes) => Frame::Text(format!("a ping of {}", bytes.len())),
+                    Frame::Pong(_) => continue,
+                    Frame::Close(..) => return,
+                    frame => frame,
+                };
+                if socket.outgoing.send(answer).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = serving => {}
+            () = ctx.shutdown.cancelled() => {}
+        }
+        let _ = self.written.send(true);
+    }
 }
 
 #[async_trait]
