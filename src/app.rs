@@ -288,7 +288,8 @@ pub fn build_channels(loaded: &Loaded) -> Result<Channels, StartError> {
         }
         let section_error =
             |text| StartError::Section { key: format!("channels.{}.{}", id.kind(), id.account()), text };
-        let build = BuildChannel { id, settings: &section.settings, policy: &section.policy };
+        let network = channels::network(&section.policy, |path| loaded.path(path)).map_err(section_error)?;
+        let build = BuildChannel { id, settings: &section.settings, policy: &section.policy, network: &network };
         let channel = channels::build(&build).map_err(section_error)?;
         let owner = channels::kind(id.kind()).is_some_and(|kind| kind.owners_own);
         entries.push(Entry::new(channel, section.policy.clone(), &config.access, owner));

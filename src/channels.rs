@@ -1,10 +1,11 @@
 //! The registry of adapters: the only file that names them.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use channel_api::{
     Channel, ChannelId, Conversation, ConversationKind, Inbound, InboxId, Level, Moved, QueueMode, Reply,
 };
+use channel_socket::Network;
 use tracing::warn;
 
 use crate::{
@@ -41,6 +42,17 @@ pub struct BuildChannel<'a> {
     pub settings: &'a toml::Table,
     /// The policy keys.
     pub policy: &'a ChannelPolicy,
+    /// Its way out: see [`network`].
+    pub network: &'a Network,
+}
+
+/// The way out that a channel's section describes; `place` puts a path of the configuration where it is.
+///
+/// # Errors
+/// What is wrong with `proxy` or `ca_file`, in a sentence that names the key.
+pub fn network(policy: &ChannelPolicy, place: impl Fn(&str) -> PathBuf) -> Result<Network, String> {
+    let ca_file = policy.ca_file.as_deref().map(place);
+    Network::new(policy.proxy.as_deref(), ca_file.as_deref()).map_err(|error| error.to_string())
 }
 
 /// The kind of that name.
@@ -79,20 +91,21 @@ mod webhook {
     use super::*;
 
     pub fn check(settings: &toml::Table) -> Result<(), String> {
-        make("check", settings, None).map(|_| ())
+        let network = Network::new(None, None).map_err(|error| error.to_string())?;
+        make("check", settings, &network).map(|_| ())
     }
 
     pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
-        let webhook = make(channel.id.account(), channel.settings, channel.policy.proxy.as_deref())?;
+        let webhook = make(channel.id.account(), channel.settings, channel.network)?;
         Ok(Arc::new(webhook))
     }
 
-    fn make(account: &str, settings: &toml::Table, proxy: Option<&str>) -> Result<channel_webhook::Webhook, String> {
+    fn make(account: &str, settings: &toml::Table, network: &Network) -> Result<channel_webhook::Webhook, String> {
         let config: channel_webhook::Config = settings.clone().try_into().map_err(|error: toml::de::Error| {
             // Its first line names the key and never the value.
             error.message().to_owned()
         })?;
-        channel_webhook::Webhook::new(account, config, through(proxy)?).map_err(|error| error.to_string())
+        channel_webhook::Webhook::new(account, config, network.http()).map_err(|error| error.to_string())
     }
 }
 
@@ -104,7 +117,7 @@ mod telegram {
     }
 
     pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
-        let http = through(channel.policy.proxy.as_deref())?;
+        let http = channel.network.http();
         let telegram = channel_telegram::Telegram::new(channel.id.account(), &read(channel.settings)?, http);
         Ok(Arc::new(telegram.map_err(|error| error.to_string())?))
     }
@@ -112,18 +125,6 @@ mod telegram {
     fn read(settings: &toml::Table) -> Result<channel_telegram::Config, String> {
         settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
     }
-}
-
-/// A client that goes through the `proxy` of a channel: none unless it is set.
-fn through(proxy: Option<&str>) -> Result<reqwest::ClientBuilder, String> {
-    Ok(match proxy {
-        None | Some("none") => reqwest::Client::builder().no_proxy(),
-        Some("env") => reqwest::Client::builder(),
-        Some(url) => {
-            let proxy = reqwest::Proxy::all(url).map_err(|error| error.without_url().to_string())?;
-            reqwest::Client::builder().proxy(proxy)
-        }
-    })
 }
 
 /// One channel as the gateway uses it: its adapter, its gate, its policy.

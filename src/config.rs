@@ -379,6 +379,7 @@ impl Parsed {
         let config = check.config(&dir);
         if check.errors.is_empty() {
             check.folders(&config, &dir, path.as_deref(), &env);
+            check.adapters(&config, &dir, &env);
         }
         if let Some(mode) = open_mode
             && !env.insecure_perms
@@ -999,6 +1000,37 @@ impl Check<'_> {
             }
         }
         self.errors.extend(found);
+    }
+
+    /// Builds every adapter as a start would: what it refuses, two accounts that are one, and what the network could use
+    /// without a secret.
+    fn adapters(&mut self, config: &Config, dir: &Path, env: &Env) {
+        let mut seen: BTreeMap<(&str, String), &ChannelId> = BTreeMap::new();
+        for (id, section) in config.channels.iter().filter(|(_, section)| section.policy.enabled) {
+            let path = ["channels", id.kind(), id.account()];
+            let network = channels::network(&section.policy, |path| placed(path, dir, env));
+            let built = network.and_then(|network| {
+                let (settings, policy) = (&section.settings, &section.policy);
+                channels::build(&channels::BuildChannel { id, settings, policy, network: &network })
+            });
+            let channel = match built {
+                Ok(channel) => channel,
+                Err(text) => {
+                    let table = self.at(&path).and_then(|entry| entry.node.table()).cloned().unwrap_or_default();
+                    self.adapter_error(&text, &table, &path);
+                    continue;
+                }
+            };
+            if let Some(identity) = channel.exclusive()
+                && let Some(other) = seen.insert((id.kind(), identity), id)
+            {
+                let other = format!("channels.{}.{}", other.kind(), other.account());
+                self.error_at(&path, line!(config_same_account, other), None);
+            }
+            if let Some(key) = channel.unguarded().filter(|_| !config.server.channels_listen.is_empty()) {
+                self.error_at(&path, line!(config_unguarded, key), None);
+            }
+        }
     }
 
     fn has_inline_secret(&self) -> bool {

@@ -255,6 +255,14 @@ catalogue! {
         en: "the same `{key}` as `{other}`: the two would take each other's messages",
         zh: "与 `{other}` 的 `{key}` 相同：两者会互相抢收消息",
     }
+    config_same_account(other) {
+        en: "the same account as `{other}`: the platform serves one program at a time. Delete one of the two, or set `enabled = false` there",
+        zh: "与 `{other}` 是同一个账号：平台一次只服务一个程序。请删除其中一个，或将其设为 `enabled = false`",
+    }
+    config_unguarded(key) {
+        en: "`{key}` is not set, and `[server] channels_listen` shows this channel to the network: set `{key}`, here and at the other end",
+        zh: "未设置 `{key}`，而 `[server] channels_listen` 会让网络上的其他人访问到此渠道：请在这里和对端都设置 `{key}`",
+    }
     config_listen_form() {
         en: "expected an address and a port, e.g. `127.0.0.1:3002`",
         zh: "应为地址和端口，例如 `127.0.0.1:3002`",

@@ -223,6 +223,31 @@ fn listening_elsewhere_is_checked_like_the_file() {
 }
 
 #[test]
+fn the_way_out_of_a_channel_is_checked_like_the_rest_of_its_section() {
+    let folder = Folder::new();
+    let check = |line: &str| {
+        let file = folder.file(format!("[channels.webhook.b]\ntoken = \"a-token-of-enough-letters\"\n{line}\n"));
+        load(Some(&file), &no_env())
+    };
+    for (bad, says) in [
+        ("proxy = \"ftp://u:hunter2@10.0.0.1\"", "config.toml:3:1"),
+        ("proxy = \"ftp://u:hunter2@10.0.0.1\"", "socks5h://"),
+        ("ca_file = \"none.pem\"", "config.toml:3:1"),
+        ("ca_file = \"none.pem\"", "none.pem"),
+    ] {
+        let errors = check(bad).expect_err(bad);
+        let text = errors.render(Lang::En);
+        assert!(errors.exit == 78 && text.contains(says) && !text.contains("hunter2"), "{bad}: {text}");
+    }
+    fs::write(folder.0.path().join("empty.pem"), "no certificate\n").expect("written");
+    let text = check("ca_file = \"empty.pem\"").expect_err("refused").render(Lang::En);
+    assert!(text.contains("there is no certificate in it"), "{text}");
+    assert!(check("proxy = \"socks5h://10.0.0.1:1080\"").is_ok());
+    // What is switched off is not looked into.
+    assert!(check("ca_file = \"none.pem\"\nenabled = false").is_ok());
+}
+
+#[test]
 fn no_folder_of_the_tools_holds_the_gateways_own_files() {
     let folder = Folder::new();
     let check = |content: String| {

@@ -237,6 +237,7 @@ pub async fn door(State((server, face)): State<(Arc<Server>, Face)>, request: Re
     let mut response = match admit(&server, face, &head).await {
         Ok(caller) => {
             head.extensions.insert(caller);
+            head.extensions.insert(face);
             next.run(Request::from_parts(head, body)).await
         }
         Err(refusal) => {
@@ -389,8 +390,12 @@ fn is_local_client(server: &Server, request: &Parts) -> bool {
     server.http.config.local_clients == LocalClients::Open && is_near(server, request)
 }
 
-/// A program on this machine that speaks for itself: no browser, no proxy in between.
+/// A program on this machine that speaks for itself: no browser, no proxy in between. Never so on the listener for the
+/// network: what forwards ports into a container makes everybody look near.
 pub fn is_near(server: &Server, request: &Parts) -> bool {
+    if request.extensions.get::<Face>() == Some(&Face::Channels) {
+        return false;
+    }
     let forwarded = ["x-forwarded-for", "forwarded", "x-real-ip", "via", "origin", "sec-fetch-site"];
     let peer = request.extensions.get::<Peer>().map(|peer| peer.0.ip().to_canonical());
     let host = request.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();

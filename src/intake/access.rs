@@ -41,6 +41,8 @@ pub struct ChannelPolicy {
     pub agent: Option<String>,
     /// `env`, `none` or a proxy's address.
     pub proxy: Option<String>,
+    /// A file of certificates (PEM) that this channel trusts beside the public ones, relative to the configuration file.
+    pub ca_file: Option<String>,
     /// Switched off without deleting its section.
     pub enabled: bool,
 }
@@ -57,6 +59,7 @@ impl Default for ChannelPolicy {
             queue: None,
             agent: None,
             proxy: None,
+            ca_file: None,
             enabled: true,
         }
     }
@@ -64,7 +67,7 @@ impl Default for ChannelPolicy {
 
 impl ChannelPolicy {
     /// The names of these keys, so that the rest of a channel's section can be handed to its adapter.
-    pub const KEYS: [&str; 10] = [
+    pub const KEYS: [&str; 11] = [
         "dm_policy",
         "group_policy",
         "allow_from",
@@ -74,6 +77,7 @@ impl ChannelPolicy {
         "queue",
         "agent",
         "proxy",
+        "ca_file",
         "enabled",
     ];
 }

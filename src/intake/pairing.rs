@@ -682,7 +682,8 @@ mod tests {
                 ..ChannelPolicy::default()
             };
             let id = ChannelId::new("webhook", account);
-            let build = channels::BuildChannel { id: &id, settings: &settings, policy: &policy };
+            let network = channels::network(&policy, |path| path.into()).expect("a way out");
+            let build = channels::BuildChannel { id: &id, settings: &settings, policy: &policy, network: &network };
             let channel = channels::build(&build).expect("a webhook");
             Entry::new(channel, policy, &AccessConfig::default(), false)
         }));

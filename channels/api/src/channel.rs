@@ -29,6 +29,12 @@ pub trait Channel: Send + Sync + 'static {
         None
     }
 
+    /// The key that is not set and without which anybody who reaches this channel's address is believed. Such a channel is
+    /// refused where `channels_listen` shows it to the network.
+    fn unguarded(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Given once, before anything else is asked of the channel; sends may come before `run` does.
     fn open(&self, _ctx: &ChannelContext) {}
 

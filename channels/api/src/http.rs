@@ -30,8 +30,8 @@ pub struct HttpRequest {
     pub headers: HeaderMap,
     /// The raw body.
     pub body: Bytes,
-    /// It comes from a program on this machine, with no proxy and no browser in between: an adapter may then do without a
-    /// token where none is set.
+    /// It comes from a program on this machine, with no proxy and no browser in between, to the listener that is not shown
+    /// to the network: an adapter may then do without a token where none is set.
     pub local: bool,
 }
 
