@@ -10,9 +10,7 @@ use std::{
     time::Duration,
 };
 
-use channel_api::{
-    Attachment, AttachmentKind, Clock, ConversationKind, InboxId, LiveEvent, MediaSource, StepId, Trust,
-};
+use channel_api::{Clock, ConversationKind, InboxId, LiveEvent, StepId, Trust};
 use jiff::{Timestamp, tz::TimeZone};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -33,6 +31,7 @@ use crate::{
     intake::command::Command,
     journal::{Journal, LiveRow},
     lang::{self, Lang},
+    media::MediaFolder,
     model::{Message, Model, ModelError, ModelRequest, Progress, Usage},
     policy::{Asker, Role, Verdict, may_use},
     reply::{HoldBack, Policy},
@@ -42,6 +41,7 @@ use crate::{
 };
 
 pub mod briefing;
+pub mod files;
 pub mod prompt;
 pub mod turn;
 
@@ -151,6 +151,8 @@ pub struct Agent {
     pub tools: Registry,
     /// Its workspace.
     pub workspace: PathBuf,
+    /// Files that came and go.
+    pub media: Arc<MediaFolder>,
     /// Its settings.
     pub config: AgentConfig,
     /// The journal of steps and the history.
@@ -280,7 +282,7 @@ impl Agent {
         let setup = Setup {
             system: brief.text.clone(),
             history,
-            input: vec![self.said(&claim.entries, &claim.backlog)],
+            input: vec![self.said(&claim.lease.session, &claim.entries, &claim.backlog).await],
             limits: Limits {
                 max_rounds: self.config.max_rounds,
                 output_chars: self.config.tool_output_chars as usize,
@@ -327,12 +329,11 @@ impl Agent {
     }
 
     /// The user message of these entries, and of what was heard before them.
-    fn said(&self, entries: &[InboxEntry], backlog: &[store::Heard]) -> Message {
+    async fn said(&self, session: &SessionKey, entries: &[InboxEntry], backlog: &[store::Heard]) -> Message {
         let now = self.clock.now_ms();
         let now =
             Timestamp::from_millisecond(now).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned_datetime(TimeZone::system());
-        let attachments: Vec<Vec<String>> =
-            entries.iter().map(|entry| entry.inbound.attachments.iter().map(described).collect()).collect();
+        let attachments = self.attached(session, entries).await;
         let said: Vec<Said<'_>> = entries
             .iter()
             .zip(&attachments)
@@ -370,34 +371,6 @@ impl Agent {
         let input = UserText { entries: &said, now: &now, group, addressed, notes: &notes, backlog: &backlog };
         Message::User { text: user_text(&input) }
     }
-}
-
-/// One line about an attachment, for the model.
-fn described(attachment: &Attachment) -> String {
-    let kind = match attachment.kind {
-        AttachmentKind::Image => "image",
-        AttachmentKind::Audio => "audio",
-        AttachmentKind::Video => "video",
-        AttachmentKind::File => "file",
-    };
-    let mut line = kind.to_owned();
-    if let Some(name) = &attachment.name {
-        line.push(' ');
-        line.push_str(name);
-    }
-    match (&attachment.media, &attachment.unavailable) {
-        (_, Some(why)) => line.push_str(&format!(" (unavailable: {why})")),
-        (Some(media), None) => {
-            if let Some(size) = media.size {
-                line.push_str(&format!(" ({size} bytes)"));
-            }
-            if let MediaSource::Url(url) = &media.source {
-                line.push_str(&format!(" {url}"));
-            }
-        }
-        (None, None) => line.push_str(" (unavailable)"),
-    }
-    line
 }
 
 /// One turn being driven.
@@ -492,7 +465,7 @@ impl Drive<'_> {
             return Ok(());
         }
         debug!(entries = absorbed.len(), "the running turn absorbs newer messages");
-        let message = self.agent.said(&absorbed, &[]);
+        let message = self.agent.said(&self.lease.session, &absorbed, &[]).await;
         if !self.turn.absorb(vec![message]) {
             // Too late for this turn: its answer settles them as merged, so they must not be lost silently.
             warn!("messages came after the turn's last step; they are answered by it as merged");
@@ -635,12 +608,9 @@ impl Drive<'_> {
             return Err(ToolError::TellModel(format!("there is no tool `{}`", call.name)));
         };
         let context = ToolContext {
-            workspace: match self.role {
-                // A member's files are those the owner put where members may look.
-                Role::Stranger | Role::Member => self.agent.workspace.join(SHARED),
-                Role::Trusted | Role::Owner => self.agent.workspace.clone(),
-            },
-            readable: self.agent.briefing.skills().folders.clone(),
+            workspace: self.agent.workspace_of(self.role),
+            readable: self.agent.readable(&self.lease.session),
+            media: self.agent.media.shown(&self.lease.session),
             output_chars: self.agent.config.tool_output_chars as usize,
             cancel: self.control.stop.child_token(),
             clock: Arc::clone(&self.agent.clock),

@@ -184,6 +184,13 @@ pub fn tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
     Parts { config, commands: commands(loaded), redactor: Redactor::new(&secrets), egress }
 }
 
+/// The files of messages. Links are fetched whether or not the model may fetch any.
+fn open_media(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Arc<MediaFolder> {
+    let (config, env) = (&loaded.config, |name: &str| loaded.env.get(name).map(str::to_owned));
+    let egress = Egress::new(&config.media.egress(&config.tools.web_fetch), env, Arc::clone(clock));
+    Arc::new(MediaFolder::new(loaded.data_dir().join("media"), config.media.clone(), egress, Arc::clone(clock)))
+}
+
 /// The commands of the gateway with this data folder, known again after a restart.
 fn commands(loaded: &Loaded) -> Commands {
     let dir = loaded.data_dir();
@@ -202,6 +209,7 @@ pub fn build_agents(
     store: &Arc<dyn Store>,
     journal: &Journal,
     clock: &Arc<dyn Clock>,
+    media: &Arc<MediaFolder>,
 ) -> Result<Agents, StartError> {
     let config = &loaded.config;
     let mut sections = config.models.clone();
@@ -219,6 +227,7 @@ pub fn build_agents(
         model,
         tools: Registry::builtin(&parts),
         workspace,
+        media: Arc::clone(media),
         config: config.agent.clone(),
         turns: Arc::clone(store) as Arc<dyn TurnStore>,
         inbox: Arc::clone(store) as Arc<dyn InboxStore>,
@@ -347,7 +356,8 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     }
     let journal = Journal::new();
     let (work, lanes, running) = (WakeUp::default(), LaneWakeUp::default(), Running::default());
-    let agents = build_agents(loaded, &shelf, &store, &journal, &clock)?;
+    let media = open_media(loaded, &clock);
+    let agents = build_agents(loaded, &shelf, &store, &journal, &clock, &media)?;
     let reach = Reach { running: running.clone(), journal: journal.clone(), lanes: lanes.clone(), work: work.clone() };
     let access = open_access(&store, &channels, &clock, reach).await.map_err(StartError::Recover)?;
     let doors = doors(config, Lang::current());
@@ -372,7 +382,6 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         senders: SenderRates::default(),
         turned_away: TurnedAway::default(),
     });
-    let media = Arc::new(MediaFolder::new(data.path().join("media")));
     let contexts: HashMap<ChannelId, ChannelContext> = channels
         .all()
         .into_iter()
@@ -459,6 +468,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     life.station("channels", supervisor::run(adapters, health));
     let upkeep = upkeep::run(
         Arc::clone(&store) as Arc<dyn Upkeep>,
+        media,
         Arc::clone(&clock),
         ready_flag.clone(),
         stopping,

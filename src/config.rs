@@ -32,6 +32,7 @@ use crate::{
     intake::access::{self, AccessConfig, ChannelPolicy, Gate, ListProblem},
     lang::{self, Lang, UiConfig},
     logs::LogConfig,
+    media::MediaConfig,
     model::config::ModelConfig,
     os,
     store::config::StoreConfig,
@@ -73,6 +74,8 @@ pub struct Config {
     pub skills: SkillsConfig,
     /// `[tools]`.
     pub tools: ToolsConfig,
+    /// `[media]`.
+    pub media: MediaConfig,
     /// `[limits]`.
     pub limits: LimitsConfig,
     /// `[log]`.
@@ -84,8 +87,10 @@ pub struct Config {
 }
 
 /// The names of the sections.
-const SECTIONS: [&str; 12] =
-    ["server", "store", "agent", "agents", "access", "models", "skills", "tools", "limits", "log", "ui", "channels"];
+const SECTIONS: [&str; 13] = [
+    "server", "store", "agent", "agents", "access", "models", "skills", "tools", "media", "limits", "log", "ui",
+    "channels",
+];
 
 /// `[skills]`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -209,6 +214,7 @@ impl Loaded {
         put("access", toml::Value::try_from(&config.access));
         put("skills", toml::Value::try_from(&config.skills));
         put("tools", toml::Value::try_from(&config.tools));
+        put("media", toml::Value::try_from(&config.media));
         put("limits", toml::Value::try_from(&config.limits));
         put("log", toml::Value::try_from(&config.log));
         put("ui", toml::Value::try_from(&config.ui));
@@ -627,6 +633,7 @@ impl Check<'_> {
             models: self.named(root, "models"),
             skills: self.section(root, "skills"),
             tools: self.section(root, "tools"),
+            media: self.section(root, "media"),
             limits: self.section(root, "limits"),
             log: self.section(root, "log"),
             ui: self.section(root, "ui"),

@@ -11,8 +11,9 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use channel_api::Clock;
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, stream::BoxStream};
 use http::{
     HeaderMap, StatusCode,
     header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION},
@@ -65,6 +66,18 @@ pub struct Fetched {
     pub body: Vec<u8>,
     /// There was more of it.
     pub cut: bool,
+}
+
+/// What an address gives, as it comes.
+pub struct Opened {
+    /// The HTTP status; may be an error's.
+    pub status: u16,
+    /// `Content-Type` as sent; empty when there is none.
+    pub content_type: String,
+    /// What `Content-Length` promised, of a body that was not compressed.
+    pub length: Option<u64>,
+    /// The body, decompressed, in pieces.
+    pub body: BoxStream<'static, Result<Bytes, EgressError>>,
 }
 
 /// Why an address gave nothing. Shows as a sentence for a model: it says nothing of what lies inside our networks.
@@ -154,7 +167,7 @@ impl Egress {
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(EgressError::Cancelled),
-            fetched = self.follow(url, limits) => {
+            fetched = async { read(self.follow(url, limits.redirects, ACCEPTED).await?, limits.body).await } => {
                 match &fetched {
                     // The path and the query may hold somebody's secrets.
                     Ok(got) => tracing::debug!(%host, status = got.status, bytes = got.body.len(), "fetched a web address"),
@@ -166,7 +179,29 @@ impl Egress {
         }
     }
 
-    async fn follow(&self, mut url: Url, limits: Limits) -> Result<Fetched, EgressError> {
+    /// Asks for what is at `url` (as somebody wrote it), to be read piece by piece. How long it may take and how much is
+    /// read is the caller's affair.
+    ///
+    /// # Errors
+    /// [`EgressError`]. An HTTP error is no error here.
+    pub async fn open(&self, url: &str, redirects: usize) -> Result<Opened, EgressError> {
+        let url = address::parse(url)?;
+        let host = host_of(&url);
+        let answered = match self.follow(url, redirects, "*/*").await {
+            Ok(answered) => answered,
+            Err(error) => {
+                tracing::debug!(%host, %error, "a web address was not fetched");
+                return Err(error);
+            }
+        };
+        let Head { url, status, content_type, length } = Head::of(&answered)?;
+        tracing::debug!(%host, status, "reading from a web address");
+        let broken = move |_| EgressError::Broken(host_of(&url));
+        let body = answered.response.bytes_stream().map(move |piece| piece.map_err(&broken)).boxed();
+        Ok(Opened { status, content_type, length, body })
+    }
+
+    async fn follow(&self, mut url: Url, redirects: usize, accept: &'static str) -> Result<Answered, EgressError> {
         let mut hops = 0;
         loop {
             let way = self.rules.admit(&url)?;
@@ -175,13 +210,13 @@ impl Egress {
                 Way::Named => &self.named,
             };
             let client = client.get_or_init(|| self.client(way)).as_ref().ok_or(EgressError::Setup)?;
-            let request = client.get(url.clone()).header(ACCEPT, ACCEPTED);
+            let request = client.get(url.clone()).header(ACCEPT, accept);
             let response = request.send().await.map_err(|error| why(&error, &url))?;
             let Some(next) = redirect(response.status(), response.headers(), &url)? else {
-                return read(response, url, limits.body).await;
+                return Ok(Answered { response, url });
             };
             hops += 1;
-            if hops > limits.redirects {
+            if hops > redirects {
                 return Err(EgressError::Redirect("It redirects too many times."));
             }
             url = next;
@@ -245,18 +280,41 @@ fn redirect(status: StatusCode, headers: &HeaderMap, from: &Url) -> Result<Optio
     Ok(Some(next))
 }
 
-/// Reads a body up to its limit and leaves the rest.
-async fn read(response: Response, url: Url, limit: usize) -> Result<Fetched, EgressError> {
-    let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-    // What was asked for is already taken off; what is still named here is something else.
-    if header(CONTENT_ENCODING).is_some_and(|coding| !coding.trim().eq_ignore_ascii_case("identity")) {
-        return Err(EgressError::Encoding(host_of(&url)));
+/// An answer that is no redirect, and where it came from.
+struct Answered {
+    response: Response,
+    url: Url,
+}
+
+/// What stands before a body.
+struct Head {
+    url: Url,
+    status: u16,
+    content_type: String,
+    length: Option<u64>,
+}
+
+impl Head {
+    fn of(Answered { response, url }: &Answered) -> Result<Self, EgressError> {
+        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        // What was asked for is already taken off; what is still named here is something else.
+        if header(CONTENT_ENCODING).is_some_and(|coding| !coding.trim().eq_ignore_ascii_case("identity")) {
+            return Err(EgressError::Encoding(host_of(url)));
+        }
+        Ok(Self {
+            url: url.clone(),
+            status: response.status().as_u16(),
+            content_type: header(CONTENT_TYPE).unwrap_or_default().to_owned(),
+            length: header(CONTENT_LENGTH).and_then(|length| length.trim().parse().ok()),
+        })
     }
-    let content_type = header(CONTENT_TYPE).unwrap_or_default().to_owned();
-    let length = header(CONTENT_LENGTH).and_then(|length| length.trim().parse().ok());
-    let status = response.status().as_u16();
+}
+
+/// Reads a body up to its limit and leaves the rest.
+async fn read(answered: Answered, limit: usize) -> Result<Fetched, EgressError> {
+    let Head { url, status, content_type, length } = Head::of(&answered)?;
     let (mut body, mut cut) = (Vec::new(), false);
-    let mut stream = response.bytes_stream();
+    let mut stream = answered.response.bytes_stream();
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| EgressError::Broken(host_of(&url)))?;
         let room = limit - body.len();

@@ -45,6 +45,17 @@ pub async fn stop_signal() -> io::Result<()> {
 pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     use std::io::Write;
     let temporary = path.with_extension("tmp");
+    let mut file = create_private(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)
+}
+
+/// Opens an empty file only its owner may read (mode 0600 where there are modes), for writing.
+///
+/// # Errors
+/// Those of the file system.
+pub fn create_private(path: &Path) -> io::Result<std::fs::File> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
@@ -52,10 +63,18 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
         use std::os::unix::fs::OpenOptionsExt;
         options.mode(0o600);
     }
-    let mut file = options.open(&temporary)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)
+    options.open(path)
+}
+
+/// Makes the names in a folder durable, where folders can be synced.
+///
+/// # Errors
+/// Those of the file system.
+pub fn sync_dir(path: &Path) -> io::Result<()> {
+    match cfg!(unix) {
+        true => std::fs::File::open(path)?.sync_all(),
+        false => Ok(()),
+    }
 }
 
 /// Makes a folder only its owner may enter (mode 0700 where there are modes).

@@ -38,7 +38,8 @@ mod write;
 
 // What they stand on.
 mod broker;
-mod decode;
+pub mod decode;
+pub use broker::{Outgoing, open_to_send};
 pub mod truncate;
 mod walk;
 
@@ -121,6 +122,8 @@ pub struct ToolContext {
     pub workspace: PathBuf,
     /// Folders that may be read besides it (skills).
     pub readable: Vec<PathBuf>,
+    /// The one of them with the files that came in this session, for programs; may not exist.
+    pub media: PathBuf,
     /// The most characters of a result (default 16,000).
     pub output_chars: usize,
     /// Fires when the turn is stopped.

@@ -1,4 +1,5 @@
-//! Keeps the store in shape while the gateway runs: old rows, the write-ahead log, and a look at whether commits work.
+//! Keeps the store in shape while the gateway runs: old rows, old files, the write-ahead log, and a look at whether
+//! commits work.
 
 use std::{
     sync::{
@@ -12,10 +13,15 @@ use channel_api::Clock;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
-use crate::store::{Retention, StoreError, Upkeep};
+use crate::{
+    media::MediaFolder,
+    store::{Retention, StoreError, Upkeep},
+};
 
 /// The pause between two looks at the log and old rows.
 const EVERY: Duration = Duration::from_secs(60);
+/// The pause between two looks at old files.
+const FILES_EVERY: Duration = Duration::from_secs(60 * 60);
 /// The pause between two looks at the clock, and between two probes while commits fail. guarantees.md G9.
 const LOOK: Duration = Duration::from_secs(5);
 /// A wall clock that moved this much against the monotonic one was set; less is its ordinary drift.
@@ -56,6 +62,7 @@ impl Ready {
 /// Runs until `stopping` is cancelled. A damaged database cancels `stopping` and sets `damaged`.
 pub async fn run(
     store: Arc<dyn Upkeep>,
+    media: Arc<MediaFolder>,
     clock: Arc<dyn Clock>,
     ready: Ready,
     stopping: CancellationToken,
@@ -72,6 +79,7 @@ pub async fn run(
         return;
     }
     let mut rest = EVERY;
+    let mut files_due = Duration::ZERO;
     let mut before = clock.now_ms() - clock.monotonic().as_millis() as i64;
     loop {
         tokio::select! {
@@ -110,6 +118,9 @@ pub async fn run(
                     break;
                 }
             }
+        }
+        if clock.monotonic() >= files_due && !media.sweep().await.more {
+            files_due = clock.monotonic() + FILES_EVERY;
         }
         if let Err(error) = store.checkpoint().await {
             debug!(%error, "the log could not be moved into the database now");

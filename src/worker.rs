@@ -6,7 +6,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use channel_api::{Attachment, AttachmentKind, Clock, Level, MediaRef, MediaSource, Reply, ReplyKind, Settled};
+use channel_api::{Clock, Level, Reply, ReplyKind, Settled};
 use futures_util::FutureExt;
 use tokio::{
     sync::watch,
@@ -16,14 +16,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use crate::{
-    agent::{Agents, Control, Ended, RunError, TurnRun},
+    agent::{Agents, Control, Ended, RunError, TurnRun, files::Sent},
     channels::Channels,
     inbox::{Running, WakeUp},
     intake::{command::Command, settled_parts},
     journal::Journal,
     lang::{self, Lang},
     outbox::{self, Answers, LaneWakeUp},
+    policy::Role,
     reply::{Outcome, Policy, ReplyTo},
+    session::SessionKey,
     store::{
         BootId, Claim, ClaimAsk, ClaimKind, Finish, Finished, InboxEntry, InboxStore, NewPart, NextSuspect, Release,
         Released, StoreError, TurnOutcome,
@@ -296,9 +298,12 @@ impl Worker {
 
     /// Commit 2, and everything it wakes.
     async fn finish(&self, claim: Claim, run: TurnRun) {
-        let Claim { lease, .. } = claim;
+        let Claim { lease, agent, .. } = claim;
         let Some(answered) = run.entries.last() else { return };
-        let (outcome, reply) = self.outcome(&run, answered);
+        let files = self.files(&agent, &lease.session, &run).await;
+        let mut notes = run.notes.clone();
+        notes.extend(files.notes.iter().cloned());
+        let (outcome, reply) = self.outcome(&run, answered, files);
         let parts = match (&reply, self.channels.get(&answered.inbound.channel)) {
             (Some(reply), Some(entry)) => {
                 let answers = Answers { entry: &answered.id, platform_id: &answered.inbound.platform_id };
@@ -320,12 +325,6 @@ impl Worker {
             },
             merged_into: None,
         };
-        let mut notes = run.notes;
-        if let Ended::Answer(raw) = &run.ended
-            && raw.contains("MEDIA:")
-        {
-            notes.extend(not_sent(raw));
-        }
         let finish = Finish {
             lease,
             entries: run.entries.iter().map(|entry| entry.id.clone()).collect(),
@@ -363,8 +362,16 @@ impl Worker {
         info!(entry = %answered.id, entries = run.entries.len(), outcome = ?finish_name(&settled), "turn done");
     }
 
+    /// The files of the answer, kept before it is committed.
+    async fn files(&self, agent: &str, session: &SessionKey, run: &TurnRun) -> Sent {
+        let (Ended::Answer(raw), Some(agent)) = (&run.ended, self.agents.get(agent)) else { return Sent::default() };
+        let Outcome::Reply(answer) = Outcome::from_text(raw, &Policy::default()) else { return Sent::default() };
+        let role = run.entries.iter().map(|entry| entry.role).min().unwrap_or(Role::Stranger);
+        agent.sent(session, role, &answer).await
+    }
+
     /// What the person gets.
-    fn outcome(&self, run: &TurnRun, answered: &InboxEntry) -> (TurnOutcome, Option<Reply>) {
+    fn outcome(&self, run: &TurnRun, answered: &InboxEntry, files: Sent) -> (TurnOutcome, Option<Reply>) {
         let inbound = &answered.inbound;
         // A group that did not speak to the bot sees nothing of its troubles.
         let addressed = run.entries.iter().any(|entry| entry.inbound.addressed());
@@ -396,7 +403,7 @@ impl Worker {
                             ReplyTo::Current => Some(inbound.platform_id.clone()),
                             ReplyTo::Id(id) => Some(id),
                         };
-                        let attachments = text.media.iter().filter_map(|place| linked(place)).collect();
+                        let attachments = files.attachments;
                         (TurnOutcome::Replied, Some(Reply { quote, attachments, ..Reply::message(text.text) }))
                     }
                 }
@@ -478,50 +485,10 @@ async fn cleared(alone: Option<&mut Alone>) {
     }
 }
 
-/// The file of a `MEDIA:` line that is a link. Files of the workspace are not sent yet: whoever may make the agent write
-/// such a line would read them; [`not_sent`] says so in the trace.
-fn linked(place: &str) -> Option<Attachment> {
-    let path = place.strip_prefix("https://").or_else(|| place.strip_prefix("http://"))?;
-    let file = path.split(['?', '#']).next().unwrap_or(path);
-    let name = file.rsplit('/').next().filter(|name| !name.is_empty() && file.contains('/'));
-    let kind =
-        match name.and_then(|name| name.rsplit_once('.')).map(|(_, ending)| ending.to_ascii_lowercase()).as_deref() {
-            Some("png" | "jpg" | "jpeg" | "gif" | "webp" | "avif") => AttachmentKind::Image,
-            Some("mp3" | "ogg" | "opus" | "wav" | "m4a" | "flac") => AttachmentKind::Audio,
-            Some("mp4" | "webm" | "mov" | "mkv") => AttachmentKind::Video,
-            _ => AttachmentKind::File,
-        };
-    let media = MediaRef { source: MediaSource::Url(place.to_owned()), mime: None, size: None };
-    Some(Attachment { kind, media: Some(media), name: name.map(str::to_owned), unavailable: None })
-}
-
-/// A line for the trace about each `MEDIA:` line that was not sent.
-fn not_sent(raw: &str) -> Vec<String> {
-    let Outcome::Reply(text) = Outcome::from_text(raw, &Policy::default()) else { return Vec::new() };
-    let local = text.media.iter().filter(|place| linked(place).is_none());
-    local.map(|place| format!("not sent: `MEDIA:{place}` names a local file; only links are sent so far")).collect()
-}
-
 fn finish_name(settled: &Settled) -> &'static str {
     match settled {
         Settled { failed: Some(_), .. } => "failed",
         Settled { silent: Some(_), .. } => "silent",
         _ => "replied",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_are_attached_and_local_files_are_named_in_the_trace() {
-        let cat = linked("https://e.test/a/cat.PNG?x=1").expect("a link");
-        assert_eq!((cat.kind, cat.name.as_deref()), (AttachmentKind::Image, Some("cat.PNG")));
-        assert_eq!(linked("https://e.test").map(|file| (file.kind, file.name)), Some((AttachmentKind::File, None)));
-        assert_eq!(linked("/etc/passwd"), None);
-        assert_eq!(linked("file:///etc/passwd"), None);
-        assert_eq!(not_sent("Here.\nMEDIA:/etc/passwd").len(), 1);
-        assert_eq!(not_sent("Here.\nMEDIA:https://e.test/a.png"), Vec::<String>::new());
     }
 }

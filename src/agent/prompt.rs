@@ -19,7 +19,7 @@ use crate::{
 
 mod message;
 
-pub use message::{Heard, Quote, Said, UserText, Who, defuse, nickname, user_text};
+pub use message::{Attached, Heard, Quote, Said, UserText, Who, defuse, nickname, user_text};
 
 /// The most characters of one workspace file in a prompt.
 pub const FILE_CHARS: usize = 20_000;

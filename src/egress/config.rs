@@ -35,7 +35,11 @@ impl EgressConfig {
     }
 }
 
-fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+/// Reads a list of `host:port`.
+///
+/// # Errors
+/// Says which entry is none, or may not be allowed.
+pub fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let hosts = Vec::<String>::deserialize(deserializer)?;
     for written in &hosts {
         if host_and_port(written).is_none() {

@@ -14,6 +14,7 @@ mod drain;
 mod exec;
 mod first_start;
 mod groups;
+mod media;
 mod models;
 mod order;
 mod pairing;

@@ -44,6 +44,33 @@ where
     Ok(ToolOutput::from(truncate::head_and_tail(&text, ctx.output_chars, how)))
 }
 
+/// A file that an answer names, opened.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// Read from its beginning.
+    pub file: std::fs::File,
+    /// Its own name, without folders.
+    pub name: String,
+    /// Its size in bytes when it was opened.
+    pub size: u64,
+}
+
+/// Opens a file that an answer names, in the workspace or in what else may be read, under the same rules as `read`: no
+/// link leads out, and only a plain file is opened. Waits for the disk.
+///
+/// # Errors
+/// Why not, in words for the owner.
+pub fn open_to_send(workspace: &Path, readable: &[PathBuf], written: &str) -> Result<Outgoing, String> {
+    let found = || {
+        let files = Broker::of(workspace, readable, CancellationToken::new(), 0)?;
+        let place = files.place(written)?;
+        let (file, metadata) = files.open_file(&place)?;
+        let name = place.inner.file_name().map(|name| visible(&name.to_string_lossy())).unwrap_or_default();
+        Ok(Outgoing { file: file.into_std(), name, size: metadata.len() })
+    };
+    found().map_err(|error: ToolError| error.to_string())
+}
+
 /// The allowed folders of one call, opened.
 pub struct Broker {
     /// The workspace first; only it may be written.
@@ -90,8 +117,17 @@ impl Broker {
     /// # Errors
     /// [`ToolError::TellModel`] when the workspace cannot be opened.
     pub fn open(ctx: &ToolContext) -> Result<Self, ToolError> {
-        let mut roots: Vec<Root> = Vec::with_capacity(1 + ctx.readable.len());
-        for (n, path) in std::iter::once(&ctx.workspace).chain(&ctx.readable).enumerate() {
+        Self::of(&ctx.workspace, &ctx.readable, ctx.cancel.clone(), ctx.output_chars)
+    }
+
+    fn of(
+        workspace: &Path,
+        readable: &[PathBuf],
+        cancel: CancellationToken,
+        output_chars: usize,
+    ) -> Result<Self, ToolError> {
+        let mut roots: Vec<Root> = Vec::with_capacity(1 + readable.len());
+        for (n, path) in std::iter::once(workspace).chain(readable.iter().map(PathBuf::as_path)).enumerate() {
             let mut opened = Dir::open_ambient_dir(path, ambient_authority());
             if n == 0 && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
                 // Whether this or another call made it is told by the second try.
@@ -118,9 +154,9 @@ impl Broker {
                 .map(|n| if n == 1 { base.clone() } else { format!("{base}-{n}") })
                 .find(|name| !taken(name))
                 .expect("the numbers do not run out");
-            roots.push(Root { name, paths: [Some(path.clone()), std::fs::canonicalize(path).ok()], dir });
+            roots.push(Root { name, paths: [Some(path.to_owned()), std::fs::canonicalize(path).ok()], dir });
         }
-        Ok(Self { roots, home: std::env::home_dir(), cancel: ctx.cancel.clone(), output_chars: ctx.output_chars })
+        Ok(Self { roots, home: std::env::home_dir(), cancel, output_chars })
     }
 
     /// Whether the turn was stopped.

@@ -37,6 +37,8 @@ mod output;
 pub const LONGEST: u64 = 120;
 /// The most commands at once: many turns at work are no reason for as many processes.
 const AT_ONCE: usize = 8;
+/// The variable that names the folder of the files that came in the session.
+const SESSION_FILES: &str = "CRAWFISH_MEDIA";
 /// The longest command line. Linux takes no argument of more than 128 KiB.
 const LONGEST_LINE: usize = 64 * 1024;
 /// How long what the shell left running may still write after the shell's own end.
@@ -188,7 +190,8 @@ impl Tool for Exec {
             name: "exec".to_owned(),
             description: format!(
                 "Runs a command line in {} and gives its output and exit code. It starts in the workspace and cannot \
-                 be typed into. When the call ends, everything it started ends: no background jobs.",
+                 be typed into. When the call ends, everything it started ends: no background jobs. \
+                 `media/…` of an attachment is ${SESSION_FILES}/….",
                 shell.name()
             ),
             parameters: json!({
@@ -243,6 +246,7 @@ impl Tool for Exec {
         let seconds = timeout.unwrap_or(self.config.timeout).clamp(1, LONGEST);
         let mut line = shell.command(program, &command);
         line.current_dir(folder).env_clear().envs(os::clean_environment(std::env::vars_os()));
+        line.env(SESSION_FILES, &ctx.media);
         let (started, pipes) = match Started::spawn(line, self.commands.mark()) {
             Ok(started) => started,
             Err(error) => {

@@ -28,6 +28,7 @@ impl Fixture {
         let ctx = ToolContext {
             workspace: top.path().join("workspace"),
             readable: vec![top.path().join("skills")],
+            media: top.path().join("media"),
             output_chars: 16_000,
             cancel: CancellationToken::new(),
             clock: Arc::new(SystemClock::new()),

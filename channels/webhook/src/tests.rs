@@ -285,9 +285,11 @@ async fn a_full_body_becomes_an_inbound() {
             { "kind": "image", "data": "aGk=", "mime": "image/png", "name": "a.png" },
             { "kind": "file", "url": "https://example.com/a.pdf", "mime": "application/pdf", "size": 12 },
             { "kind": "file", "url": "file:///etc/passwd" },
+            { "kind": "image", "url": "http://10.0.0.1/a.png", "name": "b.png" },
         ],
         "timestamp": "2026-11-30T08:00:00+08:00",
     });
+    bridge.gateway.media.put_link("https://example.com/a.pdf", Bytes::from_static(b"%PDF-"));
     let seen = bridge.call(Call::post(body.to_string()).bearing()).await;
     assert_eq!((seen.status, seen.body), (202, json!({ "ok": true, "id": "m-1", "status": "accepted" })));
     let [event]: [_; 1] = bridge.gateway.intake.events().try_into().expect("one event");
@@ -302,11 +304,12 @@ async fn a_full_body_becomes_an_inbound() {
     assert!(event.mentions_us && !event.hold && event.queue.is_none());
     assert_eq!(event.reply_to.and_then(|reply| reply.text).as_deref(), Some("before"));
     let media: Vec<_> = event.attachments.iter().map(|a| a.media.as_ref().map(|m| m.source.clone())).collect();
-    let url = MediaSource::Url("https://example.com/a.pdf".to_owned());
-    assert_eq!(media, [Some(MediaSource::Stored("0".to_owned())), Some(url), None]);
+    let stored = |name: &str| Some(MediaSource::Stored(name.to_owned()));
+    assert_eq!(media, [stored("0"), stored("1"), None, None], "links are fetched at receipt");
     assert_eq!(event.attachments[0].media.as_ref().and_then(|m| m.mime.as_deref()), Some("image/png"));
-    assert!(event.attachments[2].unavailable.is_some());
-    assert_eq!(bridge.gateway.media.files(), [Bytes::from_static(b"hi")]);
+    assert!(event.attachments[2..].iter().all(|file| file.unavailable.is_some()));
+    let kept = [Bytes::from_static(b"hi"), Bytes::from_static(b"%PDF-")];
+    assert_eq!(bridge.gateway.media.files(), kept);
 }
 
 #[tokio::test]

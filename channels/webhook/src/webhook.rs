@@ -8,9 +8,9 @@ use std::{
 
 use async_trait::async_trait;
 use channel_api::{
-    Accepted, Address, Batch, Capabilities, Channel, ChannelContext, ChannelError, ChannelId, Format, HttpEndpoint,
-    HttpRequest, HttpResponse, Inbound, Level, LiveEdit, LivePace, Part, PartId, QueueMode, Receipt, Reconciled, Reply,
-    SendError, SendKey, TextUnit,
+    Accepted, Address, Attachment, Batch, Capabilities, Channel, ChannelContext, ChannelError, ChannelId, Format,
+    HttpEndpoint, HttpRequest, HttpResponse, Inbound, Level, LiveEdit, LivePace, MediaError, MediaSource, Part, PartId,
+    QueueMode, Receipt, Reconciled, Reply, SendError, SendKey, TextUnit,
 };
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -32,6 +32,10 @@ use crate::{
 
 /// The largest body, in bytes.
 const BODY_LIMIT: usize = 1024 * 1024;
+
+/// The most links that are fetched for one message, all within this time; further ones stay links.
+const LINKS: usize = 10;
+const LINKS_WITHIN: Duration = Duration::from_secs(10);
 
 /// protocols.md §5.2: the first try is at once, then these; the last repeats for a day.
 const RETRY_PAUSES: &[Duration] = &[
@@ -159,7 +163,7 @@ impl Webhook {
         let Message { mut inbound, files } =
             inbound::inbound(&self.id, self.map.as_ref(), &headers, &body, ctx.clock.now_ms())?;
         drop(body);
-        store(ctx, &mut inbound, files).await;
+        bring_in(ctx, &mut inbound, files).await;
         match wait::wanted(&headers, self.profile) {
             Some(wait) => self.wait(ctx, inbound, wait).await,
             None => {
@@ -283,8 +287,12 @@ pub(crate) fn not_waiting(id: &str, profile: Profile, accepted: &Accepted) -> Re
     Ok(HttpResponse::json(StatusCode::ACCEPTED, &body))
 }
 
-/// Stores the bytes that came with a message. A file that cannot be kept costs the file, not the message.
-async fn store(ctx: &ChannelContext, inbound: &mut Inbound, files: Vec<File>) {
+/// Brings in the files of a message that was not accepted before: bytes are stored, links fetched now, for many of them
+/// expire. A file that cannot be had costs the file, not the message.
+async fn bring_in(ctx: &ChannelContext, inbound: &mut Inbound, files: Vec<File>) {
+    if inbound.attachments.is_empty() || ctx.settlements.find(&inbound.platform_id).await.is_some() {
+        return;
+    }
     for (n, bytes) in files {
         let Some(attachment) = inbound.attachments.get_mut(n) else { continue };
         let mime = attachment.media.take().and_then(|media| media.mime);
@@ -292,6 +300,34 @@ async fn store(ctx: &ChannelContext, inbound: &mut Inbound, files: Vec<File>) {
             Ok(media) => attachment.media = Some(media),
             Err(error) => attachment.unavailable = Some(error.to_string()),
         }
+    }
+    let links = inbound.attachments.iter().enumerate().filter_map(|(n, attachment)| Some((n, link(attachment)?)));
+    let fetched = links.take(LINKS).map(|(n, url)| async move {
+        let fetched = tokio::select! {
+            biased;
+            fetched = ctx.media.fetch(url) => fetched,
+            () = ctx.clock.sleep(LINKS_WITHIN) => Err(MediaError::Unreachable("it took too long".to_owned())),
+        };
+        (n, fetched)
+    });
+    for (n, fetched) in futures_util::future::join_all(fetched).await {
+        let attachment = &mut inbound.attachments[n];
+        match fetched {
+            Ok(media) => attachment.media = Some(media),
+            Err(error @ (MediaError::Refused(_) | MediaError::TooLarge(_))) => {
+                attachment.media = None;
+                attachment.unavailable = Some(error.to_string());
+            }
+            // The link stays: it may work later.
+            Err(MediaError::Unreachable(_) | MediaError::Full | MediaError::Io(_)) => {}
+        }
+    }
+}
+
+fn link(attachment: &Attachment) -> Option<&str> {
+    match &attachment.media.as_ref()?.source {
+        MediaSource::Url(url) => Some(url),
+        MediaSource::Stored(_) => None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! Everything that changes with each turn (time, sender, quote, backlog, notes) stands here, is stored as sent and
 //! replayed byte for byte. What people wrote can neither close our blocks nor look like a model's control tokens.
 
+use channel_api::{Attachment, AttachmentKind, MediaSource};
 use jiff::{Timestamp, ZonedDateTime};
 use unicode_normalization::UnicodeNormalization;
 
@@ -21,6 +22,10 @@ const NOT_ADDRESSED: &str =
     "addressed to you: no. Answer only what calls for you; otherwise your whole message is NO_REPLY\n";
 /// The most characters of a nickname.
 const NAME_CHARS: usize = 64;
+/// The most files named of one message, and characters of a line and of a link in it.
+const FILES: usize = 20;
+const LINE_CHARS: usize = 2_400;
+const LINK_CHARS: usize = 2_000;
 /// A message older than this when its turn starts has its own time shown.
 const LATE_MS: i64 = 60_000;
 
@@ -52,12 +57,61 @@ pub struct Said<'a> {
     pub text: &'a str,
     /// The words are not the sender's own (forwarded, by way of another bot).
     pub relayed: bool,
-    /// One line an attachment, e.g. `image cat.png (84 KB)`.
-    pub attachments: &'a [String],
+    /// The files that came with it.
+    pub attachments: &'a [Attached],
     /// The message it answers.
     pub quote: Option<Quote<'a>>,
     /// When it was sent, in epoch milliseconds.
     pub sent_at: Option<i64>,
+}
+
+/// A file that came with a message, as the model is told of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attached {
+    /// What it is and where its bytes are: the same line for the same file.
+    pub line: String,
+    /// The name its sender gave it: input.
+    pub name: Option<String>,
+    /// Its text, when it is a short one.
+    pub text: Option<String>,
+}
+
+impl Attached {
+    /// The file as it came; `path` is what tools read it by. Everything in it is input.
+    pub fn new(file: &Attachment, path: Option<&str>, text: Option<String>) -> Self {
+        let kind = match file.kind {
+            AttachmentKind::Image => "image",
+            AttachmentKind::Audio => "audio",
+            AttachmentKind::Video => "video",
+            AttachmentKind::File => "file",
+        };
+        let name = file.name.as_deref().map(nickname).filter(|name| !name.is_empty());
+        let mut line = match &name {
+            Some(name) => format!("{kind} \"{name}\""),
+            None => kind.to_owned(),
+        };
+        let Some(media) = file.media.as_ref().filter(|_| file.unavailable.is_none()) else {
+            let why = file.unavailable.as_deref().unwrap_or("it did not come with the message");
+            let line = format!("[{line} unavailable: {}]", one_line(why, 200));
+            return Self { line, name, text: None };
+        };
+        let facts: Vec<String> = media
+            .mime
+            .as_deref()
+            .map(nickname)
+            .into_iter()
+            .chain(media.size.map(|size| format!("{size} bytes")))
+            .collect();
+        if !facts.is_empty() {
+            line.push_str(&format!(" ({})", facts.join(", ")));
+        }
+        match (&media.source, path) {
+            (MediaSource::Url(url), _) => line.push_str(&format!(", link {}", one_line(url, LINK_CHARS))),
+            (MediaSource::Stored(_), Some(path)) => line.push_str(&format!(", path {path}")),
+            (MediaSource::Stored(_), None) => {}
+        }
+        Self { line, name, text }
+    }
 }
 
 /// A sender.
@@ -136,8 +190,16 @@ pub fn user_text(input: &UserText<'_>) -> String {
             let at = at.to_zoned_datetime(input.now.time_zone().clone());
             out.push_str(&format!("sent: {}\n", at.strftime("%a %Y-%m-%d %H:%M %:z")));
         }
-        for attachment in entry.attachments.iter().take(20) {
-            out.push_str(&format!("attachment: {}\n", plain(attachment, 300)));
+        for file in entry.attachments.iter().take(FILES) {
+            out.push_str(&format!("attachment: {}\n", plain(&file.line, LINE_CHARS)));
+            if let Some(text) = &file.text {
+                let name = file.name.as_deref().map(|name| format!(" name=\"{}\"", nickname(name))).unwrap_or_default();
+                out.push_str(&untrusted::block("file", &name, &kept(&defuse(text), TEXT_CHARS)));
+                out.push('\n');
+            }
+        }
+        if entry.attachments.len() > FILES {
+            out.push_str(&format!("attachment: [{} more are not shown]\n", entry.attachments.len() - FILES));
         }
         if let Some(quote) = &entry.quote {
             let from = quote.from.map(|from| format!(" from=\"{}\"", nickname(from))).unwrap_or_default();

@@ -179,11 +179,16 @@ async fn no_secret_comes_out_of_it() {
     let text = text.expect("it ran");
     assert!(text.starts_with("[redacted]\n") && text.contains(" odd\n"), "{text}");
     let text = run(&house, json!({"command": "env"})).await.expect("it ran");
+    let media = format!("CRAWFISH_MEDIA={}", house.ctx.media.display());
+    assert!(text.contains(&media), "{text}");
     for line in text.lines().filter(|line| line.contains('=')) {
         let name = line.split('=').next().unwrap_or_default();
         let known =
             ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "PWD", "SHLVL", "_"];
-        assert!(known.contains(&name) || name.starts_with("LC_") || name == os::COMMAND_MARK, "{line}");
+        assert!(
+            known.contains(&name) || name.starts_with("LC_") || [os::COMMAND_MARK, "CRAWFISH_MEDIA"].contains(&name),
+            "{line}"
+        );
     }
     let all = [
         ("PATH", "/bin"),
