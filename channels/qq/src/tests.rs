@@ -139,6 +139,7 @@ fn request(body: &[u8]) -> HttpRequest {
         query: String::new(),
         headers: HeaderMap::new(),
         body: Bytes::copy_from_slice(body),
+        local: false,
     }
 }
 
