@@ -117,8 +117,7 @@ mod telegram {
     }
 
     pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
-        let http = channel.network.http();
-        let telegram = channel_telegram::Telegram::new(channel.id.account(), &read(channel.settings)?, http);
+        let telegram = channel_telegram::Telegram::new(channel.id.account(), &read(channel.settings)?, channel.network);
         Ok(Arc::new(telegram.map_err(|error| error.to_string())?))
     }
 

@@ -1,20 +1,29 @@
-//! One call of the Bot API: a POST with JSON, and what its answer means for the caller. Knows nothing of updates or
-//! messages; never shows the token, which is part of every address.
+//! One call of the Bot API: a POST with JSON or with a file, or the download of one, and what its answer means for the
+//! caller. Knows nothing of updates or messages; never shows the token, which is part of every address.
 //!
 //! Not teloxide's own client: that one gives up after 17 s (a long poll waits longer), sleeps 10 s on any 5xx and hides
 //! error codes. Its payload types are what goes in here.
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use reqwest::{Client, ClientBuilder, Response, StatusCode, header, redirect};
+use bytes::Bytes;
+use channel_socket::Network;
+use futures_util::{Stream, StreamExt};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, header, multipart, redirect};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Map, Value};
+use url::Url;
 
-use crate::config::{self, Config, ConfigError, Secret};
+use crate::config::{Config, ConfigError, Secret};
 
 /// How long a call may take that is no long poll.
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long an upload may take beside [`SLOWEST`].
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The slowest upload that is waited for, in bytes a second.
+const SLOWEST: u64 = 256 * 1024;
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,7 +45,19 @@ pub struct Api {
     client: Client,
     /// Address and token: `<api_url>/bot<token>/`.
     base: Secret,
+    /// Where files are: `<api_url>/file/bot<token>/`.
+    files: Secret,
     token: Secret,
+}
+
+/// A file on its way out.
+pub struct Upload {
+    /// Its name.
+    pub name: String,
+    /// Its media type.
+    pub mime: String,
+    /// What is in it.
+    pub bytes: Bytes,
 }
 
 /// Why a call gave no result, named by what the caller does next.
@@ -74,16 +95,14 @@ pub enum ApiError {
 }
 
 impl Api {
-    /// The access that a checked config names. `http` brings the proxy of the channel; a server on this machine is
-    /// always reached directly.
+    /// The access that a checked config names. A server on this machine is always reached directly.
     ///
     /// # Errors
     /// [`ConfigError`] when the address or the client is unusable.
-    pub fn new(config: &Config, http: ClientBuilder) -> Result<Self, ConfigError> {
+    pub fn new(config: &Config, network: &Network) -> Result<Self, ConfigError> {
         let url = config.api()?;
-        let loopback = url.host().is_some_and(|host| config::is_loopback(&host));
-        let http = if loopback { http.no_proxy() } else { http };
-        let client = http
+        let client = network
+            .http_to(&url)
             // The token is part of the address: it goes to no other.
             .redirect(redirect::Policy::none())
             .referer(false)
@@ -92,8 +111,10 @@ impl Api {
             .build()
             .map_err(|error| ConfigError::Client(told(error)))?;
         let token = config.token.clone();
-        let base = format!("{}/bot{}/", url.as_str().trim_end_matches('/'), token.expose());
-        Ok(Self { client, base: Secret::from(base.as_str()), token })
+        let api = url.as_str().trim_end_matches('/');
+        let base = Secret::from(format!("{api}/bot{}/", token.expose()).as_str());
+        let files = Secret::from(format!("{api}/file/bot{}/", token.expose()).as_str());
+        Ok(Self { client, base, files, token })
     }
 
     /// Calls `method` with `payload` (a payload of `teloxide::payloads`, or any value that serialises to an object).
@@ -124,10 +145,61 @@ impl Api {
             .timeout(timeout)
             .header(header::CONTENT_TYPE, "application/json")
             .body(body);
-        let response = request.send().await.map_err(|error| match error.is_connect() || error.is_builder() {
-            true => ApiError::Retry(told(error)),
-            false => ApiError::Unknown(told(error)),
-        })?;
+        self.result(request).await
+    }
+
+    /// Calls `method` with these parameters and a file as the parameter `field`.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub async fn upload<R: DeserializeOwned>(
+        &self,
+        method: &str,
+        parameters: &Map<String, Value>,
+        field: &str,
+        file: &Upload,
+    ) -> Result<R, ApiError> {
+        let mut form = multipart::Form::new();
+        for (name, value) in parameters {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            form = form.text(name.clone(), value);
+        }
+        let size = file.bytes.len() as u64;
+        let part = multipart::Part::stream_with_length(file.bytes.clone(), size).file_name(file.name.clone());
+        let part = part.mime_str(&file.mime).map_err(|error| ApiError::Retry(told(error)))?;
+        let request = self
+            .client
+            .post(format!("{}{method}", self.base.expose()))
+            .timeout(UPLOAD_TIMEOUT + Duration::from_secs(size / SLOWEST))
+            .multipart(form.part(field.to_owned(), part));
+        self.result(request).await
+    }
+
+    /// The content of a file, by the path that `getFile` gave, as it comes.
+    ///
+    /// # Errors
+    /// [`ApiError`]; [`ApiError::Refused`] when it is not there.
+    pub async fn download(
+        &self,
+        path: &str,
+        timeout: Duration,
+    ) -> Result<impl Stream<Item = Result<Bytes, String>> + Send + use<>, ApiError> {
+        let unusable = || ApiError::Refused { code: 400, description: "the file has no usable path".to_owned() };
+        let mut url = Url::parse(self.files.expose()).map_err(|_| unusable())?;
+        // Segment by segment: nothing in it can lead elsewhere.
+        url.path_segments_mut().map_err(|()| unusable())?.pop_if_empty().extend(path.split('/'));
+        let response = self.client.get(url).timeout(timeout).send().await.map_err(unanswered)?;
+        let (status, wait) = (response.status(), retry_after(&response));
+        match status.as_u16() {
+            200 => Ok(response.bytes_stream().map(|piece| piece.map_err(told))),
+            429 => Err(ApiError::RetryAfter(wait.unwrap_or(USUAL_PAUSE).min(LONGEST_PAUSE))),
+            code @ 400..500 => Err(ApiError::Refused { code, description: "the file is not there".to_owned() }),
+            code => Err(ApiError::Unknown(format!("HTTP {code} instead of the file"))),
+        }
+    }
+
+    async fn result<R: DeserializeOwned>(&self, request: RequestBuilder) -> Result<R, ApiError> {
+        let response = request.send().await.map_err(unanswered)?;
         let status = response.status();
         let wait = retry_after(&response);
         let answer = match read(response).await {
@@ -159,6 +231,9 @@ impl Api {
         if let Some(id) = parameter("migrate_to_chat_id").and_then(Value::as_i64) {
             return Err(ApiError::Moved(id));
         }
+        if status == StatusCode::PAYLOAD_TOO_LARGE {
+            return Err(ApiError::Refused { code: 413, description: "Request Entity Too Large".to_owned() });
+        }
         // Only a JSON answer with `ok: false` is Telegram's own no.
         if ok != Some(false) || !(400..500).contains(&code) {
             return Err(ApiError::Unknown(match description.is_empty() {
@@ -185,9 +260,17 @@ impl Api {
 
 /// An answer as JSON, `Null` when it is none. A character that is broken costs itself only: read strictly, one such message
 /// would hold back all others, since no question behind it is ever answered.
-fn answer_of(body: &[u8]) -> Value {
+pub fn answer_of(body: &[u8]) -> Value {
     serde_json::from_slice(body)
         .unwrap_or_else(|_| channel_api::json::parse(&String::from_utf8_lossy(body)).unwrap_or(Value::Null))
+}
+
+/// What a request without an answer means: whether its bytes may have arrived.
+fn unanswered(error: reqwest::Error) -> ApiError {
+    match error.is_connect() || error.is_builder() {
+        true => ApiError::Retry(told(error)),
+        false => ApiError::Unknown(told(error)),
+    }
 }
 
 /// The whole body, if it is not too large.
@@ -263,7 +346,7 @@ mod tests {
     fn api(url: &str) -> Api {
         let config: Config = toml::from_str(&format!("token = '{TOKEN}'\napi_url = '{url}'")).expect("a config");
         config.check().expect("a good config");
-        Api::new(&config, Client::builder()).expect("a client")
+        Api::new(&config, &Network::new(None, None).expect("a network")).expect("a client")
     }
 
     async fn outcome(status: u16, body: &str) -> Result<Value, ApiError> {

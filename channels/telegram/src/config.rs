@@ -21,6 +21,12 @@ pub struct Config {
     /// How updates come.
     #[serde(default)]
     pub mode: Mode,
+    /// In mode `webhook`: the address at which Telegram reaches this account, `https`. Without a path,
+    /// `/channels/telegram/<account>` is added.
+    pub webhook_url: Option<String>,
+    /// In mode `webhook`: what Telegram has to say with each update, so that nobody else can. 16 to 256 characters of
+    /// `A-Z`, `a-z`, `0-9`, `_` and `-`.
+    pub secret_token: Option<Secret>,
     /// Whether sends keep to the pace that Telegram allows. `off` is for a server of one's own that has no limits.
     #[serde(default)]
     pub limits: Limits,
@@ -79,7 +85,7 @@ impl<'de> Deserialize<'de> for Secret {
         // The deserializer's own words for a wrong type would show the value.
         match serde_json::Value::deserialize(deserializer)? {
             serde_json::Value::String(text) => Ok(Self(text)),
-            _ => Err(de::Error::custom("`token` must be a text in quotes")),
+            _ => Err(de::Error::custom("it must be a text in quotes")),
         }
     }
 }
@@ -93,11 +99,12 @@ pub enum ConfigError {
     /// Not an address that the Bot API can be called at.
     #[error("`api_url` {0}")]
     BadApiUrl(String),
-    /// A mode that is not built.
-    #[error(
-        "`mode` = \"webhook\" is not supported yet: use \"polling\", which needs no address reachable from outside"
-    )]
-    NoWebhookMode,
+    /// Not an address that Telegram would call.
+    #[error("`webhook_url` {0}")]
+    BadWebhookUrl(String),
+    /// Nothing that keeps others out.
+    #[error("`secret_token` {0}")]
+    BadSecret(&'static str),
     /// The HTTP client could not be built.
     #[error("the HTTP client cannot be built: {0}")]
     Client(String),
@@ -113,10 +120,45 @@ impl Config {
             return Err(ConfigError::BadToken(problem));
         }
         self.api()?;
-        if self.mode == Mode::Webhook {
-            return Err(ConfigError::NoWebhookMode);
+        match self.mode {
+            Mode::Polling => Ok(()),
+            Mode::Webhook => self.webhook("x").map(drop),
         }
-        Ok(())
+    }
+
+    /// In mode `webhook`: the address of this account, and the secret that its calls hold.
+    pub(crate) fn webhook(&self, account: &str) -> Result<(Url, Secret), ConfigError> {
+        let bad = |text: &str| ConfigError::BadWebhookUrl(text.to_owned());
+        let Some(text) = self.webhook_url.as_deref().map(str::trim).filter(|text| !text.is_empty()) else {
+            return Err(bad(
+                "is missing: with `mode` = \"webhook\" it is the address at which Telegram reaches this gateway",
+            ));
+        };
+        let mut url = Url::parse(text).map_err(|error| bad(&format!("is no URL: {error}")))?;
+        let Some(host) = url.host() else { return Err(bad("names no host")) };
+        if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
+            return Err(bad("must hold no user name, no password and no `#`"));
+        }
+        match url.scheme() {
+            "https" => {}
+            "http" if is_near(&host) && self.api_url != API_URL => {}
+            _ => return Err(bad("must begin with https://: Telegram calls no other")),
+        }
+        if matches!(url.path(), "" | "/") {
+            url.set_path(&format!("/channels/telegram/{account}"));
+        }
+        let secret = self.secret_token.clone().ok_or(ConfigError::BadSecret(
+            "is missing: without it anybody could write in anybody's name; make one with `openssl rand -hex 32`",
+        ))?;
+        let text = secret.expose();
+        if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-')) {
+            return Err(ConfigError::BadSecret("may hold only A-Z, a-z, 0-9, `_` and `-`"));
+        }
+        match text.len() {
+            ..16 => Err(ConfigError::BadSecret("must have 16 characters at least: `openssl rand -hex 32` makes one")),
+            257.. => Err(ConfigError::BadSecret("may have 256 characters at most")),
+            _ => Ok((url, secret)),
+        }
     }
 
     /// Where the Bot API is, without a slash at its end.
@@ -256,8 +298,42 @@ mod tests {
         assert!(check("").contains("missing field `token`"));
         assert!(check(&format!("token = '{GOOD}'\napi_ulr = 'x'")).contains("unknown field `api_ulr`"));
         assert!(check(&format!("token = '{GOOD}'\nlimits = 'maybe'")).contains("maybe"));
-        let said = check(&format!("token = '{GOOD}'\nmode = 'webhook'"));
-        assert!(said.contains("polling"), "{said}");
+    }
+
+    #[test]
+    fn a_webhook_needs_an_address_and_a_secret() {
+        const SECRET: &str = "0123456789abcdef_-";
+        let says = |url: &str, secret: &str| {
+            check(&format!("token = '{GOOD}'\nmode = 'webhook'\nwebhook_url = '{url}'\nsecret_token = '{secret}'"))
+        };
+        assert_eq!(says("https://bot.example.com", SECRET), "fine");
+        let config: Config = toml::from_str(&format!(
+            "token = '{GOOD}'\nmode = 'webhook'\nwebhook_url = 'https://bot.example.com/'\nsecret_token = '{SECRET}'"
+        ))
+        .expect("a config");
+        let (url, _) = config.webhook("main").expect("a good one");
+        assert_eq!(url.as_str(), "https://bot.example.com/channels/telegram/main");
+        assert!(!format!("{config:?}").contains(SECRET));
+        for (url, secret, word) in [
+            ("", SECRET, "`webhook_url` is missing"),
+            ("bot.example.com", SECRET, "`webhook_url` is no URL"),
+            ("http://bot.example.com", SECRET, "https://"),
+            ("http://127.0.0.1:1", SECRET, "https://"),
+            ("https://a:b@example.com", SECRET, "password"),
+            ("https://bot.example.com", "", "16 characters"),
+            ("https://bot.example.com", "short", "16 characters"),
+            ("https://bot.example.com", "0123456789abcdef 0", "may hold only"),
+            ("https://bot.example.com", &"x".repeat(257), "256 characters"),
+        ] {
+            let said = says(url, secret);
+            assert!(said.contains(word), "{url} {secret}: {said}");
+            assert!(secret.len() < 17 || !said.contains(secret), "shows the secret: {said}");
+        }
+        let said = check(&format!("token = '{GOOD}'\nmode = 'webhook'\nwebhook_url = 'https://bot.example.com'"));
+        assert!(said.contains("`secret_token` is missing"), "{said}");
+        // A server of one's own may call on this machine.
+        let own = "api_url = 'http://127.0.0.1:8081'\nmode = 'webhook'\nwebhook_url = 'http://127.0.0.1:1'";
+        assert_eq!(check(&format!("token = '{GOOD}'\n{own}\nsecret_token = '{SECRET}'")), "fine");
     }
 
     #[test]

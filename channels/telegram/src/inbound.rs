@@ -26,6 +26,10 @@ const NEXT_FORWARD: Duration = Duration::from_millis(800);
 const TEXT_CHARS: usize = 16_384;
 /// The longest name or title, in characters.
 const NAME_CHARS: usize = 256;
+/// The longest text that a button stands for, in characters: four times what Telegram allows.
+const DATA_CHARS: usize = 256;
+/// The longest id of a file, in characters.
+const FILE_ID_CHARS: usize = 512;
 /// The most entities that are looked at.
 const ENTITIES: usize = 1_000;
 
@@ -38,12 +42,33 @@ pub struct Me {
     pub username: String,
 }
 
+/// An event, and the file that has to be fetched for its only attachment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken {
+    /// The event.
+    pub event: Inbound,
+    /// The file, where Telegram names one.
+    pub file: Option<File>,
+}
+
+/// A file at Telegram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// What `getFile` takes.
+    pub id: String,
+    /// Its media type, as far as it is told.
+    pub mime: Option<String>,
+}
+
 /// What an update says to the bot; `None` when it says nothing: a service message, a poll, a kind that is not asked for.
-pub fn inbound(channel: &ChannelId, me: &Me, update: &Value) -> Option<Inbound> {
-    let (kind, message) = if let Some(message) = update.get("message").or_else(|| update.get("channel_post")) {
-        (InboundKind::Message, message)
-    } else {
-        (InboundKind::Edit, update.get("edited_message")?)
+pub fn inbound(channel: &ChannelId, me: &Me, update: &Value) -> Option<Taken> {
+    if let Some(query) = update.get("callback_query") {
+        return button(channel, me, query).map(|event| Taken { event, file: None });
+    }
+    let either = |one: &str, other: &str| update.get(one).or_else(|| update.get(other));
+    let (kind, message) = match either("message", "channel_post") {
+        Some(message) => (InboundKind::Message, message),
+        None => (InboundKind::Edit, either("edited_message", "edited_channel_post")?),
     };
     let chat = message.get("chat")?;
     let chat_id = integer(chat, "id")?;
@@ -54,7 +79,7 @@ pub fn inbound(channel: &ChannelId, me: &Me, update: &Value) -> Option<Inbound> 
     if command.is_some_and(|(_, to)| to.is_some_and(|to| !to.eq_ignore_ascii_case(&me.username))) {
         return None;
     }
-    let attachments = attachments(message);
+    let (attachments, file) = attachment(message).map_or((Vec::new(), None), |(it, file)| (vec![it], file));
     let text = with_content(words.without_our_name(me), message);
     if text.trim().is_empty() && attachments.is_empty() {
         return None;
@@ -79,25 +104,23 @@ pub fn inbound(channel: &ChannelId, me: &Me, update: &Value) -> Option<Inbound> 
     let thread = thread(chat, message);
     let target = Target { chat: chat_id, thread, reply: (!direct).then(|| i32::try_from(message_id).ok()).flatten() };
     let date = integer(message, "date");
-    let (platform_id, at) = match kind {
+    let id = format!("{chat_id}:{message_id}");
+    let (platform_id, at, about) = match kind {
         InboundKind::Edit => {
+            // Two edits within one second differ in their updates only.
+            let update = integer(update, "update_id").unwrap_or_default();
             let edited = integer(message, "edit_date").or(date);
-            (format!("{chat_id}:{message_id}:{}", edited.unwrap_or_default()), edited)
+            (format!("{id}:{}:{update}", edited.unwrap_or_default()), edited, Some(id))
         }
-        _ => (format!("{chat_id}:{message_id}"), date),
+        _ => (id, date, None),
     };
-    Some(Inbound {
-        about: None,
+    let event = Inbound {
+        about,
         channel: channel.clone(),
         platform_id,
         fingerprint: None,
         kind,
-        conversation: Conversation {
-            kind: if direct { ConversationKind::Direct } else { ConversationKind::Group },
-            id: chat_id.to_string(),
-            thread: thread.map(|thread| thread.to_string()),
-            title: word(chat, "title").map(|title| start(title, NAME_CHARS)),
-        },
+        conversation: conversation(chat, chat_id, thread),
         sender,
         text,
         attachments,
@@ -109,7 +132,65 @@ pub fn inbound(channel: &ChannelId, me: &Me, update: &Value) -> Option<Inbound> 
         more_expected,
         queue: None,
         hold: false,
+    };
+    Some(Taken { event, file })
+}
+
+/// The id of a pressed button's query, which has to be answered whatever it says.
+pub fn pressed(update: &Value) -> Option<&str> {
+    word(update.get("callback_query")?, "id")
+}
+
+/// A pressed button: who pressed it says what it stands for, in the chat of the message under which it is.
+fn button(channel: &ChannelId, me: &Me, query: &Value) -> Option<Inbound> {
+    let message = query.get("message")?;
+    let chat = message.get("chat")?;
+    let chat_id = integer(chat, "id")?;
+    let message_id = integer(message, "message_id")?;
+    let text = start(word(query, "data")?.trim(), DATA_CHARS);
+    let (sender, own) = sender(query, chat_id);
+    if text.is_empty() || !own {
+        return None;
+    }
+    let direct = word(chat, "type") == Some("private");
+    let thread = thread(chat, message);
+    let target = Target { chat: chat_id, thread, reply: (!direct).then(|| i32::try_from(message_id).ok()).flatten() };
+    let about = format!("{chat_id}:{message_id}");
+    let asked = Words::of(message).text;
+    Some(Inbound {
+        channel: channel.clone(),
+        platform_id: format!("button:{}", start(word(query, "id")?, NAME_CHARS)),
+        fingerprint: None,
+        kind: InboundKind::Button,
+        about: Some(about.clone()),
+        conversation: conversation(chat, chat_id, thread),
+        sender,
+        text,
+        attachments: Vec::new(),
+        mentions_us: true,
+        reply_to: Some(ReplyTo {
+            id: Some(about),
+            text: (!asked.trim().is_empty()).then(|| asked.to_owned()),
+            sender_id: Some(me.id.to_string()),
+            ours: true,
+        }),
+        at: None,
+        address: target.address(channel),
+        trust: Trust::Own,
+        more_expected: None,
+        queue: None,
+        hold: false,
     })
+}
+
+fn conversation(chat: &Value, id: i64, thread: Option<i32>) -> Conversation {
+    let direct = word(chat, "type") == Some("private");
+    Conversation {
+        kind: if direct { ConversationKind::Direct } else { ConversationKind::Group },
+        id: id.to_string(),
+        thread: thread.map(|thread| thread.to_string()),
+        title: word(chat, "title").map(|title| start(title, NAME_CHARS)),
+    }
 }
 
 /// The group that an update says has moved: its old id and its new one. Telegram tells it on both sides of the move.
@@ -306,30 +387,32 @@ fn with_content(text: String, message: &Value) -> String {
     } else if let Some(dice) = message.get("dice") {
         let value = integer(dice, "value").unwrap_or_default();
         format!("[dice {}: {value}]", text_of(dice, "emoji"))
+    } else if message.get("story").is_some() {
+        "[story]".to_owned()
+    } else if message.get("paid_media").is_some() {
+        "[paid media]".to_owned()
     } else {
         return text;
     };
     if text.is_empty() { line } else { format!("{text}\n{line}") }
 }
 
-/// The file that came with it. Its bytes are not fetched yet; that it was there is said.
-fn attachments(message: &Value) -> Vec<Attachment> {
+/// The file that came with it, and where Telegram has it. Its bytes are not there yet.
+fn attachment(message: &Value) -> Option<(Attachment, Option<File>)> {
     use AttachmentKind as Kind;
     // An animation also stands as a document, for old clients: the first that is there counts.
     let kinds = [
-        ("photo", Kind::Image),
-        ("sticker", Kind::Image),
-        ("voice", Kind::Audio),
-        ("audio", Kind::Audio),
-        ("video", Kind::Video),
-        ("video_note", Kind::Video),
-        ("animation", Kind::Video),
-        ("document", Kind::File),
+        ("photo", Kind::Image, "image/jpeg"),
+        ("sticker", Kind::Image, "image/webp"),
+        ("voice", Kind::Audio, "audio/ogg"),
+        ("audio", Kind::Audio, "audio/mpeg"),
+        ("video", Kind::Video, "video/mp4"),
+        ("video_note", Kind::Video, "video/mp4"),
+        ("animation", Kind::Video, "video/mp4"),
+        ("document", Kind::File, ""),
     ];
-    let Some((key, kind, file)) = kinds.iter().find_map(|(key, kind)| message.get(key).map(|file| (*key, *kind, file)))
-    else {
-        return Vec::new();
-    };
+    let (key, kind, usual, file) =
+        kinds.iter().find_map(|(key, kind, usual)| message.get(key).map(|file| (*key, *kind, *usual, file)))?;
     let mime = word(file, "mime_type").unwrap_or_default();
     let kind = match (kind, mime.split('/').next()) {
         (Kind::File, Some("image")) => Kind::Image,
@@ -341,13 +424,28 @@ fn attachments(message: &Value) -> Vec<Attachment> {
         "sticker" => word(file, "emoji").map(|emoji| format!("sticker {emoji}")),
         _ => word(file, "file_name").or_else(|| word(file, "title")).map(str::to_owned),
     };
-    let unavailable = "files from Telegram are not fetched".to_owned();
-    vec![Attachment {
-        kind,
-        media: None,
-        name: name.map(|name| start(&name, NAME_CHARS)),
-        unavailable: Some(unavailable),
-    }]
+    let moving = ["is_animated", "is_video"].iter().any(|key| file.get(key).and_then(Value::as_bool) == Some(true));
+    let source = match key {
+        "photo" => largest(file),
+        // What moves is no picture; its small still one is.
+        "sticker" if moving => file.get("thumbnail"),
+        _ => Some(file),
+    };
+    let id = source.and_then(|source| word(source, "file_id")).filter(|id| id.len() <= FILE_ID_CHARS);
+    let mime = if mime.is_empty() { usual } else { mime };
+    let file =
+        id.map(|id| File { id: id.to_owned(), mime: (!mime.is_empty() && !moving).then(|| start(mime, NAME_CHARS)) });
+    let unavailable = file.is_none().then(|| "Telegram does not say where it is".to_owned());
+    Some((Attachment { kind, media: None, name: name.map(|name| start(&name, NAME_CHARS)), unavailable }, file))
+}
+
+/// The largest of a picture's sizes.
+fn largest(sizes: &Value) -> Option<&Value> {
+    let area = |size: &&Value| {
+        let side = |key| integer(size, key).unwrap_or_default().max(0);
+        side("width").saturating_mul(side("height"))
+    };
+    sizes.as_array()?.iter().filter(|size| word(size, "file_id").is_some()).max_by_key(area)
 }
 
 /// A piece as teloxide reads it, if it can.

@@ -1,6 +1,8 @@
 //! A Bot API server with the semantics that matter: updates stay until a higher offset confirms them, a second poll ends
-//! the first, messages are checked as the real server checks them. Records every call with its time; makes the faults a
-//! test wants.
+//! the first, messages are checked as the real server checks them, updates are posted until they are acknowledged where a
+//! webhook is set. Records every call with its time; makes the faults a test wants. The adapter's own tests use it too.
+
+#![allow(dead_code, reason = "some of it only the adapter's own tests use, some only the journeys")]
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -13,15 +15,17 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::{Path, State},
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::Response,
 };
-use channel_api::Clock;
-use crawfish::clock::SystemClock;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
-use super::wait::SOON;
+/// The deadline of what should take a moment on a machine that is busy with other things.
+const SOON: Duration = Duration::from_secs(60);
+/// The largest file that a bot may fetch, and send.
+const FETCH_BYTES: usize = 20 << 20;
+const SEND_BYTES: usize = 50 << 20;
 
 /// The token of the bot.
 pub const TOKEN: &str = "4242:AAkit-0123456789_abcdefghijklmnopqrs";
@@ -79,12 +83,51 @@ pub struct Sent {
     pub reply_to: Option<i64>,
     /// Its id.
     pub id: i64,
-    /// What is read.
+    /// What is read: the text, or what stands under the file.
     pub text: String,
     /// What was sent.
     pub raw: String,
     /// The parse mode.
     pub parse_mode: Option<String>,
+    /// The file.
+    pub file: Option<SentFile>,
+    /// What the buttons stand for, and the whole keyboard.
+    pub keyboard: Value,
+    /// Every text it had before, oldest first.
+    pub earlier: Vec<String>,
+}
+
+/// A file that the bot sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentFile {
+    /// As what: `photo`, `document`, `voice`, …
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its media type.
+    pub mime: String,
+    /// What is in it.
+    pub bytes: Vec<u8>,
+}
+
+/// One step of a draft.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// The chat.
+    pub chat: i64,
+    /// Its number.
+    pub id: i64,
+    /// What is read.
+    pub text: String,
+}
+
+/// An update that was posted to a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// Its id.
+    pub update: i64,
+    /// The answer; 0 when there was none.
+    pub status: u16,
 }
 
 #[derive(Default)]
@@ -98,6 +141,16 @@ struct Told {
     /// Topics by chat.
     topics: BTreeSet<(i64, i64)>,
     sent: Vec<Sent>,
+    drafts: Vec<Draft>,
+    /// The bot's mark on each message, and how often it was changed.
+    marks: BTreeMap<(i64, i64), Vec<String>>,
+    deleted: Vec<(i64, i64)>,
+    answered: Vec<String>,
+    /// The files of people, by id, and where they can be fetched.
+    files: HashMap<String, Vec<u8>>,
+    posted: Vec<Posted>,
+    secret: Option<String>,
+    failed_post: Option<String>,
     calls: Vec<Call>,
     faults: HashMap<String, VecDeque<Fault>>,
     allowed: Option<Vec<String>>,
@@ -111,7 +164,7 @@ struct Told {
 struct Inner {
     told: Mutex<Told>,
     changed: watch::Sender<u64>,
-    clock: SystemClock,
+    started: std::time::Instant,
 }
 
 impl Inner {
@@ -139,12 +192,19 @@ impl Telegram {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let addr = listener.local_addr().expect("it is bound");
         let told = Told { next_update: 811_000_001, ..Told::default() };
-        let inner = Arc::new(Inner { told: Mutex::new(told), changed: watch::channel(0).0, clock: SystemClock::new() });
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the fake stands outside of the gateway and has a clock of its own"
+        )]
+        let started = std::time::Instant::now();
+        let inner = Arc::new(Inner { told: Mutex::new(told), changed: watch::channel(0).0, started });
         let router = Router::new()
             .route("/api/{bot}/{method}", axum::routing::any(serve))
-            .layer(axum::extract::DefaultBodyLimit::max(16 << 20))
+            .route("/api/file/{bot}/{*path}", axum::routing::get(give))
+            .layer(axum::extract::DefaultBodyLimit::max(64 << 20))
             .with_state(Arc::clone(&inner));
         let mut serving = JoinSet::new();
+        serving.spawn(post_updates(Arc::clone(&inner)));
         serving.spawn(async move { axum::serve(listener, router).await.expect("it serves") });
         Self { addr, inner, _serving: serving }
     }
@@ -157,7 +217,65 @@ impl Telegram {
         )
     }
 
-    /// Does this with the next calls of a method, one after another.
+    /// Where the Bot API is.
+    pub fn api_url(&self) -> String {
+        format!("http://{}/api", self.addr)
+    }
+
+    /// A file of somebody; the id that a message names it by.
+    pub fn put_file(&self, id: &str, bytes: &[u8]) -> String {
+        self.inner.change(|told| told.files.insert(id.to_owned(), bytes.to_vec()));
+        id.to_owned()
+    }
+
+    /// Somebody presses a button that stands for `data` under a message. The query's id.
+    pub fn press(&self, chat: &Value, message: i64, from: i64, data: &str) -> String {
+        let id = format!("q{}", self.inner.lock().next_update);
+        let sent = self.sent().into_iter().find(|sent| Some(sent.chat) == chat["id"].as_i64() && sent.id == message);
+        let query = json!({
+            "id": id, "chat_instance": "1", "data": data,
+            "from": { "id": from, "is_bot": false, "first_name": format!("Person {from}") },
+            "message": {
+                "message_id": message, "date": 1_795_000_000, "chat": chat,
+                "text": sent.map(|sent| sent.text).unwrap_or_default(),
+                "from": { "id": BOT_ID, "is_bot": true, "first_name": "Crawfish", "username": BOT_NAME },
+            },
+        });
+        self.update("callback_query", &query);
+        id
+    }
+
+    /// Every step of every draft.
+    pub fn drafts(&self) -> Vec<Draft> {
+        self.inner.lock().drafts.clone()
+    }
+
+    /// The marks that the bot put on a message, in order; none is an empty text.
+    pub fn marks(&self, chat: i64, message: i64) -> Vec<String> {
+        self.inner.lock().marks.get(&(chat, message)).cloned().unwrap_or_default()
+    }
+
+    /// The messages that the bot took away.
+    pub fn deleted(&self) -> Vec<(i64, i64)> {
+        self.inner.lock().deleted.clone()
+    }
+
+    /// The queries of buttons that the bot answered.
+    pub fn answered(&self) -> Vec<String> {
+        self.inner.lock().answered.clone()
+    }
+
+    /// Every post to the webhook.
+    pub fn posted(&self) -> Vec<Posted> {
+        self.inner.lock().posted.clone()
+    }
+
+    /// Where updates are posted to.
+    pub fn webhook(&self) -> Option<String> {
+        self.inner.lock().webhook.clone()
+    }
+
+    /// Does this with the next calls of a method, one after another. `file` is the download of a file.
     pub fn then(&self, method: &str, faults: impl IntoIterator<Item = Fault>) {
         self.inner.change(|told| told.faults.entry(method.to_lowercase()).or_default().extend(faults));
     }
@@ -212,7 +330,7 @@ impl Telegram {
             *newest
         });
         let mut message = json!({
-            "message_id": message_id, "date": self.inner.clock.now_ms() / 1000, "chat": chat,
+            "message_id": message_id, "date": 1_795_000_000, "chat": chat,
             "from": { "id": from, "is_bot": false, "first_name": format!("Person {from}") },
         });
         merge(&mut message, more);
@@ -370,10 +488,19 @@ impl Answered {
     }
 }
 
-async fn serve(State(inner): State<Arc<Inner>>, Path((bot, method)): Path<(String, String)>, body: Bytes) -> Response {
-    let at = inner.clock.monotonic();
+async fn serve(
+    State(inner): State<Arc<Inner>>,
+    Path((bot, method)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let at = inner.started.elapsed();
     let method = method.to_lowercase();
-    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let (body, file) = match kind.strip_prefix("multipart/form-data; boundary=") {
+        Some(boundary) => form(&body, boundary),
+        None => (serde_json::from_slice(&body).unwrap_or(Value::Null), None),
+    };
     let fault = inner.lock().faults.get_mut(&method).and_then(VecDeque::pop_front);
     if let Some(Fault::Slow(time)) = fault {
         tokio::time::sleep(time).await;
@@ -401,7 +528,7 @@ async fn serve(State(inner): State<Arc<Inner>>, Path((bot, method)): Path<(Strin
         }
         Some(Fault::Body(body)) => Answered { status: 200, body: (*body).to_owned(), html: false },
         Some(Fault::Reset) => Answered::no(500, "never seen"),
-        None | Some(Fault::DoneThenReset | Fault::Slow(_)) => perform(&inner, &method, &body, at).await,
+        None | Some(Fault::DoneThenReset | Fault::Slow(_)) => perform(&inner, &method, &body, file, at).await,
     };
     let call = Call { at, method, body, status: answered.status };
     inner.change(|told| told.calls.push(call));
@@ -412,25 +539,170 @@ async fn serve(State(inner): State<Arc<Inner>>, Path((bot, method)): Path<(Strin
     answered.response()
 }
 
-async fn perform(inner: &Inner, method: &str, body: &Value, at: Duration) -> Answered {
+async fn perform(inner: &Inner, method: &str, body: &Value, file: Option<SentFile>, at: Duration) -> Answered {
     match method {
         "getme" => Answered::ok(&json!({
             "id": BOT_ID, "is_bot": true, "first_name": "Crawfish", "username": BOT_NAME, "can_join_groups": true,
             "can_read_all_group_messages": false, "supports_inline_queries": false, "has_main_web_app": false,
         })),
         "getupdates" => get_updates(inner, body).await,
+        "setwebhook" => inner.change(|told| set_webhook(told, body)),
         "deletewebhook" => inner.change(|told| {
             told.webhook = None;
             Answered::ok(&json!(true))
         }),
+        "getwebhookinfo" => {
+            let told = inner.lock();
+            let mut info = json!({
+                "url": told.webhook.clone().unwrap_or_default(), "has_custom_certificate": false,
+                "pending_update_count": told.updates.len(),
+            });
+            if let Some(error) = &told.failed_post {
+                info["last_error_date"] = json!(1_795_000_000);
+                info["last_error_message"] = json!(error);
+            }
+            Answered::ok(&info)
+        }
+        "getfile" => get_file(&inner.lock(), body),
         "setmycommands" => set_my_commands(body),
         "sendchataction" => match body["chat_id"].as_i64() {
             Some(chat) if inner.lock().messages.contains_key(&chat) => Answered::ok(&json!(true)),
             _ => Answered::no(400, "Bad Request: chat not found"),
         },
-        "sendmessage" => inner.change(|told| send_message(told, body, at)),
+        "sendmessage" => inner.change(|told| send_message(told, body, None, at)),
+        "sendphoto" | "senddocument" | "sendvoice" | "sendaudio" | "sendvideo" | "sendanimation" => {
+            inner.change(|told| send_file(told, &method["send".len()..], body, file, at))
+        }
+        "sendmessagedraft" => inner.change(|told| send_draft(told, body)),
         "editmessagetext" => inner.change(|told| edit_message(told, body)),
+        "deletemessage" => inner.change(|told| delete_message(told, body)),
+        "setmessagereaction" => inner.change(|told| set_reaction(told, body)),
+        "answercallbackquery" => inner.change(|told| {
+            told.answered.push(body["callback_query_id"].as_str().unwrap_or_default().to_owned());
+            Answered::ok(&json!(true))
+        }),
         _ => Answered::no(404, "Not Found: method not found"),
+    }
+}
+
+/// A form's parameters as JSON, and its file.
+fn form(body: &[u8], boundary: &str) -> (Value, Option<SentFile>) {
+    let (mut fields, mut file) = (Map::new(), None);
+    let between = format!("--{boundary}");
+    let find = |from: &[u8], what: &[u8]| from.windows(what.len()).position(|window| window == what);
+    let mut rest = body;
+    while let Some(at) = find(rest, between.as_bytes()) {
+        rest = &rest[at + between.len()..];
+        let Some(end) = find(rest, format!("\r\n{between}").as_bytes()) else { break };
+        let part = &rest[..end];
+        let Some(gap) = find(part, b"\r\n\r\n") else { continue };
+        let head = String::from_utf8_lossy(&part[..gap]).into_owned();
+        let content = &part[gap + 4..];
+        let of = |key: &str| head.split_once(&format!("{key}=\"")).and_then(|(_, rest)| rest.split('"').next());
+        let name = of(" name").unwrap_or_default().to_owned();
+        if let Some(file_name) = of("filename") {
+            let mime =
+                head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-type: ").map(str::to_owned));
+            let (name, mime) = (file_name.to_owned(), mime.unwrap_or_default());
+            file = Some(SentFile {
+                kind: of(" name").unwrap_or_default().to_owned(),
+                name,
+                mime,
+                bytes: content.to_vec(),
+            });
+        } else {
+            let text = String::from_utf8_lossy(content).into_owned();
+            // Numbers and objects are read from their text, words stay words.
+            let read = serde_json::from_str(&text).ok().filter(|value: &Value| !value.is_string());
+            let words = matches!(name.as_str(), "caption" | "text" | "parse_mode");
+            fields.insert(name, read.filter(|_| !words).unwrap_or(Value::String(text)));
+        }
+    }
+    (Value::Object(fields), file)
+}
+
+fn get_file(told: &Told, body: &Value) -> Answered {
+    let id = body["file_id"].as_str().unwrap_or_default();
+    match told.files.get(id) {
+        None => Answered::no(400, "Bad Request: wrong file_id or the file is temporarily unavailable"),
+        Some(bytes) if bytes.len() > FETCH_BYTES => Answered::no(400, "Bad Request: file is too big"),
+        Some(bytes) => Answered::ok(&json!({
+            "file_id": id, "file_unique_id": format!("u{id}"), "file_size": bytes.len(), "file_path": format!("files/{id}"),
+        })),
+    }
+}
+
+/// The download of a file.
+async fn give(State(inner): State<Arc<Inner>>, Path((bot, path)): Path<(String, String)>) -> Response {
+    let fault = inner.lock().faults.get_mut("file").and_then(VecDeque::pop_front);
+    let answered = match fault {
+        Some(Fault::Html(status)) => Answered { status, body: "<html></html>".to_owned(), html: true },
+        Some(Fault::Refuse(code, description)) => Answered::no(code, description),
+        Some(Fault::Reset) => std::panic::resume_unwind(Box::new("reset")),
+        Some(Fault::Slow(time)) => {
+            tokio::time::sleep(time).await;
+            Answered::no(404, "Not Found")
+        }
+        _ => Answered::no(404, "Not Found"),
+    };
+    inner.change(|told| {
+        let status = if answered.status == 404 { 200 } else { answered.status };
+        told.calls.push(Call { at: inner.started.elapsed(), method: "file".to_owned(), body: json!(path), status });
+    });
+    let found = path.strip_prefix("files/").and_then(|id| inner.lock().files.get(id).cloned());
+    match found {
+        Some(bytes) if answered.status == 404 && bot == format!("bot{TOKEN}") => Response::new(Body::from(bytes)),
+        _ => answered.response(),
+    }
+}
+
+fn set_webhook(told: &mut Told, body: &Value) -> Answered {
+    let url = body["url"].as_str().unwrap_or_default().to_owned();
+    if !url.starts_with("http") {
+        return Answered::no(400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook");
+    }
+    if let Some(allowed) = body["allowed_updates"].as_array() {
+        told.allowed = Some(allowed.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+    }
+    told.secret = body["secret_token"].as_str().map(str::to_owned);
+    told.webhook = Some(url);
+    Answered::ok(&json!(true))
+}
+
+/// Posts updates one after another where a webhook is set, each again and again until it is acknowledged.
+async fn post_updates(inner: Arc<Inner>) {
+    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().expect("a client");
+    let mut changed = inner.changed.subscribe();
+    loop {
+        let next = {
+            let told = inner.lock();
+            let reachable = told.webhook.clone().filter(|url| url.starts_with("http://127.0.0.1"));
+            reachable.zip(told.updates.iter().next().map(|(id, update)| (*id, update.clone(), told.secret.clone())))
+        };
+        let Some((url, (id, update, secret))) = next else {
+            if changed.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        inner.change(|told| told.handed_out.insert(id));
+        let mut post = client.post(&url).header(header::CONTENT_TYPE, "application/json").body(update.to_string());
+        if let Some(secret) = secret {
+            post = post.header("X-Telegram-Bot-Api-Secret-Token", secret);
+        }
+        let status = post.send().await.map_or(0, |answer| answer.status().as_u16());
+        inner.change(|told| {
+            told.posted.push(Posted { update: id, status });
+            if (200..300).contains(&status) {
+                told.updates.remove(&id);
+                told.failed_post = None;
+            } else {
+                told.failed_post = Some(format!("Wrong response from the webhook: {status}"));
+            }
+        });
+        if !(200..300).contains(&status) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 }
 
@@ -517,15 +789,7 @@ fn set_my_commands(body: &Value) -> Answered {
 
 /// What is read of a text, or why it is refused.
 fn read_text(body: &Value) -> Result<String, Answered> {
-    let raw = body["text"].as_str().unwrap_or_default();
-    let text = match body["parse_mode"].as_str().map(str::to_lowercase).as_deref() {
-        Some("html") => {
-            html(raw).map_err(|error| Answered::no(400, &format!("Bad Request: can't parse entities: {error}")))?
-        }
-        Some(_) => return Err(Answered::no(400, "Bad Request: unsupported parse_mode")),
-        None => raw.to_owned(),
-    };
-    let text = text.trim().to_owned();
+    let text = read_marked(body, "text")?;
     if text.is_empty() {
         return Err(Answered::no(400, "Bad Request: message text is empty"));
     }
@@ -535,14 +799,109 @@ fn read_text(body: &Value) -> Result<String, Answered> {
     Ok(text)
 }
 
-fn send_message(told: &mut Told, body: &Value, at: Duration) -> Answered {
+fn read_marked(body: &Value, field: &str) -> Result<String, Answered> {
+    let raw = body[field].as_str().unwrap_or_default();
+    let text = match body["parse_mode"].as_str().map(str::to_lowercase).as_deref() {
+        Some("html") => {
+            html(raw).map_err(|error| Answered::no(400, &format!("Bad Request: can't parse entities: {error}")))?
+        }
+        Some(_) => return Err(Answered::no(400, "Bad Request: unsupported parse_mode")),
+        None => raw.to_owned(),
+    };
+    Ok(text.trim().to_owned())
+}
+
+/// What is wrong with a keyboard, if something is.
+fn keyboard_problem(body: &Value) -> Option<Answered> {
+    let rows = body["reply_markup"]["inline_keyboard"].as_array()?;
+    let good = |key: &Value| {
+        let data = key["callback_data"].as_str().unwrap_or_default();
+        !key["text"].as_str().unwrap_or_default().is_empty() && (1..=64).contains(&data.len())
+    };
+    let all = rows.iter().flat_map(|row| row.as_array().into_iter().flatten()).all(good);
+    (!all).then(|| Answered::no(400, "Bad Request: BUTTON_DATA_INVALID"))
+}
+
+fn send_file(told: &mut Told, kind: &str, body: &Value, file: Option<SentFile>, at: Duration) -> Answered {
+    let Some(file) = file.filter(|file| file.kind == kind && !file.bytes.is_empty()) else {
+        return Answered::no(400, "Bad Request: there is no file in the request");
+    };
+    if file.bytes.len() > SEND_BYTES {
+        return Answered::no(413, "Request Entity Too Large");
+    }
+    // As the real one: what is no picture is no photo, what is no Opus is no voice.
+    let starts = |magic: &[u8]| file.bytes.starts_with(magic);
+    let shown = match kind {
+        "photo" => starts(b"\x89PNG") || starts(b"\xff\xd8\xff") || starts(b"RIFF"),
+        "voice" => starts(b"OggS"),
+        _ => true,
+    };
+    match (shown, kind) {
+        (true, _) => send_message(told, body, Some(file), at),
+        (false, "photo") => Answered::no(400, "Bad Request: IMAGE_PROCESS_FAILED"),
+        (false, _) => Answered::no(400, "Bad Request: wrong file type"),
+    }
+}
+
+fn send_draft(told: &mut Told, body: &Value) -> Answered {
+    let (chat, id) = (body["chat_id"].as_i64().unwrap_or_default(), body["draft_id"].as_i64().unwrap_or_default());
+    if chat <= 0 || !told.messages.contains_key(&chat) {
+        return Answered::no(400, "Bad Request: TEXTDRAFT_PEER_INVALID");
+    }
+    if id == 0 {
+        return Answered::no(400, "Bad Request: draft identifier must be non-zero");
+    }
+    match read_text(body) {
+        Ok(text) => {
+            told.drafts.push(Draft { chat, id, text });
+            Answered::ok(&json!(true))
+        }
+        Err(refusal) => refusal,
+    }
+}
+
+fn delete_message(told: &mut Told, body: &Value) -> Answered {
+    let (chat, id) = (body["chat_id"].as_i64().unwrap_or_default(), body["message_id"].as_i64().unwrap_or_default());
+    let before = told.sent.len();
+    told.sent.retain(|sent| (sent.chat, sent.id) != (chat, id));
+    if told.sent.len() == before {
+        return Answered::no(400, "Bad Request: message to delete not found");
+    }
+    told.deleted.push((chat, id));
+    Answered::ok(&json!(true))
+}
+
+fn set_reaction(told: &mut Told, body: &Value) -> Answered {
+    let (chat, id) = (body["chat_id"].as_i64().unwrap_or_default(), body["message_id"].as_i64().unwrap_or_default());
+    if told.messages.get(&chat).is_none_or(|newest| id < 1 || id > *newest) {
+        return Answered::no(400, "Bad Request: message to react not found");
+    }
+    let emoji = body["reaction"][0]["emoji"].as_str().unwrap_or_default();
+    if !["", "👀", "🤔", "👍", "😱", "🔥", "🎉"].contains(&emoji) {
+        return Answered::no(400, "Bad Request: REACTION_INVALID");
+    }
+    told.marks.entry((chat, id)).or_default().push(emoji.to_owned());
+    Answered::ok(&json!(true))
+}
+
+fn send_message(told: &mut Told, body: &Value, file: Option<SentFile>, at: Duration) -> Answered {
     let Some(chat) = body["chat_id"].as_i64().filter(|chat| told.messages.contains_key(chat)) else {
         return Answered::no(400, "Bad Request: chat not found");
     };
-    let text = match read_text(body) {
+    let read = match &file {
+        None => read_text(body),
+        Some(_) => read_marked(body, "caption"),
+    };
+    let text = match read {
+        Ok(text) if file.is_some() && text.encode_utf16().count() > 1024 => {
+            return Answered::no(400, "Bad Request: message caption is too long");
+        }
         Ok(text) => text,
         Err(refusal) => return refusal,
     };
+    if let Some(refusal) = keyboard_problem(body) {
+        return refusal;
+    }
     let thread = body["message_thread_id"].as_i64();
     if thread.is_some_and(|thread| !told.topics.contains(&(chat, thread))) {
         return Answered::no(400, "Bad Request: message thread not found");
@@ -557,9 +916,10 @@ fn send_message(told: &mut Told, body: &Value, at: Duration) -> Answered {
     }
     *newest += 1;
     let id = *newest;
-    let raw = body["text"].as_str().unwrap_or_default().to_owned();
+    let raw = body["text"].as_str().or(body["caption"].as_str()).unwrap_or_default().to_owned();
     let parse_mode = body["parse_mode"].as_str().map(str::to_owned);
-    told.sent.push(Sent { at, chat, thread, reply_to, id, text: text.clone(), raw, parse_mode });
+    let (text_sent, keyboard, earlier) = (text.clone(), body["reply_markup"]["inline_keyboard"].clone(), Vec::new());
+    told.sent.push(Sent { at, chat, thread, reply_to, id, text: text_sent, raw, parse_mode, file, keyboard, earlier });
     Answered::ok(&json!({
         "message_id": id, "date": 1_795_000_000, "text": text, "chat": { "id": chat, "type": "private" },
         "from": { "id": BOT_ID, "is_bot": true, "first_name": "Crawfish", "username": BOT_NAME },
@@ -575,14 +935,19 @@ fn edit_message(told: &mut Told, body: &Value) -> Answered {
     let Some(sent) = told.sent.iter_mut().find(|sent| Some(sent.chat) == chat && Some(sent.id) == id) else {
         return Answered::no(400, "Bad Request: message to edit not found");
     };
-    if sent.text == text {
+    let keyboard = &body["reply_markup"]["inline_keyboard"];
+    if sent.text == text && sent.keyboard == *keyboard {
         return Answered::no(
             400,
             "Bad Request: message is not modified: specified new message content and reply markup are exactly the same \
              as a current content and reply markup of the message",
         );
     }
-    sent.text = text;
+    let earlier = std::mem::replace(&mut sent.text, text);
+    sent.earlier.push(earlier);
+    sent.keyboard = keyboard.clone();
+    sent.raw = body["text"].as_str().unwrap_or_default().to_owned();
+    sent.parse_mode = body["parse_mode"].as_str().map(str::to_owned);
     Answered::ok(&json!({ "message_id": id, "date": 1_795_000_000, "chat": { "id": chat, "type": "private" } }))
 }
 

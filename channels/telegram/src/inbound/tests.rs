@@ -14,7 +14,7 @@ fn channel() -> ChannelId {
 }
 
 fn read(update: &Value) -> Option<Inbound> {
-    inbound(&channel(), &me(), update)
+    inbound(&channel(), &me(), update).map(|taken| taken.event)
 }
 
 fn taken(update: &Value) -> Inbound {
@@ -190,22 +190,71 @@ fn words_that_are_not_the_senders_own_are_relayed() {
 }
 
 #[test]
-fn files_are_named_though_not_fetched() {
+fn files_are_named_and_their_ids_told() {
     use AttachmentKind as Kind;
-    for (name, kind, file, text, waits) in [
-        ("photo with caption", Kind::Image, None, "what is this?", false),
-        ("photo of an album", Kind::Image, None, "", true),
-        ("voice", Kind::Audio, None, "", true),
-        ("document", Kind::File, Some("report.pdf"), "", true),
-        ("picture as a document", Kind::Image, Some("scan.png"), "", true),
-        ("sticker", Kind::Image, Some("sticker 😀"), "", true),
-        ("animation", Kind::Video, Some("cat.mp4"), "", true),
+    for (name, kind, file, text, waits, id, mime) in [
+        ("photo with caption", Kind::Image, None, "what is this?", false, "AgACAgIAAxkBAAN", "image/jpeg"),
+        ("photo of an album", Kind::Image, None, "", true, "AgACAgIAAxkBAAN", "image/jpeg"),
+        ("voice", Kind::Audio, None, "", true, "AwAC", "audio/ogg"),
+        ("document", Kind::File, Some("report.pdf"), "", true, "BQAC", "application/pdf"),
+        ("picture as a document", Kind::Image, Some("scan.png"), "", true, "BQAD", "image/png"),
+        ("sticker", Kind::Image, Some("sticker 😀"), "", true, "CAAC", "image/webp"),
+        ("animation", Kind::Video, Some("cat.mp4"), "", true, "CgAC", "video/mp4"),
     ] {
         let event = taken(&recorded(name));
         let [attachment] = event.attachments.as_slice() else { panic!("{name}: {:?}", event.attachments) };
         assert_eq!((attachment.kind, attachment.name.as_deref()), (kind, file), "{name}");
-        assert!(attachment.media.is_none() && attachment.unavailable.is_some(), "{name}");
+        assert!(attachment.media.is_none() && attachment.unavailable.is_none(), "{name}");
         assert_eq!((event.text.as_str(), event.more_expected.is_some()), (text, waits), "{name}");
+        let file = inbound(&channel(), &me(), &recorded(name)).and_then(|taken| taken.file);
+        assert_eq!(file, Some(File { id: id.to_owned(), mime: Some(mime.to_owned()) }), "{name}");
+    }
+}
+
+#[test]
+fn of_what_moves_the_still_picture_is_taken_and_what_has_no_id_is_told_to_be_missing() {
+    let mut sticker = recorded("sticker");
+    sticker["message"]["sticker"]["is_animated"] = json!(true);
+    let without = inbound(&channel(), &me(), &sticker).expect("a message");
+    assert_eq!(without.file, None);
+    assert!(without.event.attachments[0].unavailable.is_some());
+    sticker["message"]["sticker"]["thumbnail"] = json!({ "file_id": "AAMC", "width": 128, "height": 128 });
+    let with = inbound(&channel(), &me(), &sticker).expect("a message");
+    assert_eq!(with.file, Some(File { id: "AAMC".to_owned(), mime: None }));
+    for photo in
+        [json!([]), json!(null), json!("x"), json!([{ "file_id": 5 }]), json!([{ "file_id": "x".repeat(600) }])]
+    {
+        let mut update = recorded("photo with caption");
+        update["message"]["photo"] = photo;
+        let taken = inbound(&channel(), &me(), &update).expect("the caption is there all the same");
+        assert_eq!((taken.file, taken.event.text.as_str()), (None, "what is this?"));
+    }
+}
+
+#[test]
+fn a_pressed_button_is_what_it_stands_for_in_the_name_of_who_pressed_it() {
+    let event = taken(&recorded("callback"));
+    assert_eq!(
+        (event.kind, event.text.as_str(), event.platform_id.as_str()),
+        (InboundKind::Button, "yes", "button:4382")
+    );
+    assert_eq!((event.sender.id.as_str(), event.mentions_us, event.trust), ("99", true, Trust::Own));
+    assert_eq!(event.about.as_deref(), Some("99:10"));
+    assert_eq!(event.reply_to.as_ref().map(|reply| reply.ours), Some(true));
+    assert_eq!(pressed(&recorded("callback")), Some("4382"));
+    let mut group = recorded("callback");
+    let pressed_in = |group: &Value| taken(group);
+    group["callback_query"]["message"]["chat"] = json!({ "id": -100, "type": "supergroup", "title": "Friends" });
+    group["callback_query"]["from"]["id"] = json!(7);
+    let event = pressed_in(&group);
+    assert_eq!((event.sender.id.as_str(), event.conversation.id.as_str()), ("7", "-100"), "not the asker: the presser");
+    assert_eq!(Target::of(&event.address).and_then(|target| target.reply), Some(10));
+    for (key, value) in [("data", json!(null)), ("data", json!("  ")), ("from", json!(null)), ("message", json!(null))]
+    {
+        let mut odd = recorded("callback");
+        odd["callback_query"][key] = value.clone();
+        assert_eq!(read(&odd), None, "{key} {value}");
+        assert!(pressed(&odd).is_some(), "its waiting sign ends all the same");
     }
 }
 
@@ -228,8 +277,10 @@ fn pieces_of_something_longer_wait_for_the_rest() {
 #[test]
 fn an_edit_is_an_event_of_its_own() {
     let edit = taken(&recorded("edit"));
-    assert_eq!((edit.kind, edit.platform_id.as_str()), (InboundKind::Edit, "99:11:1795000100"));
+    assert_eq!((edit.kind, edit.platform_id.as_str()), (InboundKind::Edit, "99:11:1795000100:811000023"));
     assert_eq!(edit.at, Some(1_795_000_100_000));
+    let about = edit.about.as_deref();
+    assert_eq!(about, Some(taken(&recorded("private text")).platform_id.as_str()), "the id that the message had");
 }
 
 #[test]
@@ -242,7 +293,6 @@ fn what_says_nothing_starts_nothing() {
         "migrated from",
         "poll update",
         "my chat member",
-        "callback",
         "unknown kind",
     ] {
         assert_eq!(read(&recorded(name)), None, "{name}");

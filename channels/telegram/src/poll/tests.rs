@@ -14,7 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use channel_api::{
-    Channel, ChannelKv, Clock,
+    Accepted, Channel, ChannelKv, Clock,
     contract::{self, FakeGateway, Platform},
 };
 use reqwest::StatusCode;
@@ -83,7 +83,8 @@ impl Server {
 
     fn channel(&self) -> Telegram {
         let config: Config = toml::from_str(&format!("token = '{TOKEN}'\napi_url = '{}'", self.url)).expect("a config");
-        Telegram::new("main", &config, reqwest::Client::builder()).expect("a good config")
+        Telegram::new("main", &config, &channel_socket::Network::new(None, None).expect("a network"))
+            .expect("a good config")
     }
 }
 
@@ -178,6 +179,7 @@ async fn a_shutdown_ends_the_poll_at_once() {
 /// Runs the channel until a condition holds.
 async fn run_until(server: &Server, gateway: &FakeGateway, what: &str, condition: impl Fn(&Told) -> bool) {
     let channel = server.channel();
+    channel.open(&gateway.context());
     tokio::select! {
         ended = channel.run(gateway.context()) => panic!("run ended: {ended:?}"),
         () = server.until(what, condition) => {}

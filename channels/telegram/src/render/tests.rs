@@ -115,7 +115,8 @@ fn plain_text_has_no_marks_where_markdown_was_understood() {
 fn the_contract_of_rendering_is_kept() {
     let token = "123456789:AAF0_ak-8s7dHqXyZ1234567890abcdefgh";
     let config = toml::from_str(&format!("token = '{token}'")).expect("a config");
-    let channel = crate::Telegram::new("main", &config, reqwest::Client::builder()).expect("a channel");
+    let channel = crate::Telegram::new("main", &config, &channel_socket::Network::new(None, None).expect("a network"))
+        .expect("a channel");
     channel_api::contract::check_render(&channel);
 }
 
@@ -246,21 +247,64 @@ fn hostile_shapes_end() {
     }
 }
 
-#[test]
-fn files_are_named() {
-    let attachment = |source| channel_api::Attachment {
+fn file(source: MediaSource) -> Attachment {
+    Attachment {
         kind: channel_api::AttachmentKind::File,
         media: Some(channel_api::MediaRef { source, mime: None, size: None }),
-        name: Some("re[port]*.pdf".to_owned()),
+        name: Some("/etc/re[port]*.pdf".to_owned()),
         unavailable: None,
-    };
-    let attachments = vec![
-        attachment(MediaSource::Stored("m".to_owned())),
-        attachment(MediaSource::Url("https://e.com/f".to_owned())),
+    }
+}
+
+fn body(part: &Part) -> Body {
+    Body::deserialize(&part.body).expect("one of ours")
+}
+
+#[test]
+fn one_file_takes_a_short_text_with_it_and_more_follow_the_text() {
+    let one = file(MediaSource::Stored("m".to_owned()));
+    let linked = file(MediaSource::Url("https://e.com/f".to_owned()));
+    let reply = Reply { attachments: vec![one.clone()], ..Reply::message("**here**:") };
+    let parts = render(&reply, Level::Rich);
+    assert_eq!(parts.len(), 1);
+    let first = body(&parts[0]);
+    assert_eq!((parts[0].text.as_str(), first.html.as_deref(), first.caption), ("here:", Some("<b>here</b>:"), true));
+    assert_eq!(first.file, Some(one.clone()));
+
+    let reply = Reply { attachments: vec![one.clone(), linked], ..reply };
+    for level in [Level::Rich, Level::Plain] {
+        let parts = render(&reply, level);
+        let texts: Vec<_> = parts.iter().map(|part| part.text.as_str()).collect();
+        assert_eq!(texts, ["here:", "[file: report.pdf]", "[file: report.pdf] https://e.com/f"]);
+        assert!(parts[1..].iter().all(|part| body(part).file.is_some() && !body(part).caption));
+    }
+    let long = Reply { attachments: vec![one.clone()], ..Reply::message("x".repeat(CAPTION_LIMIT + 1)) };
+    assert_eq!(render(&long, Level::Rich).len(), 2, "too long for a caption");
+    let only = Reply { attachments: vec![one.clone()], ..Reply::message("") };
+    let parts = render(&only, Level::Rich);
+    assert_eq!((parts.len(), parts[0].text.as_str()), (1, "[file: report.pdf]"));
+    // What is nowhere, and what is too much, is named.
+    let mut attachments = vec![one; MOST_FILES + 1];
+    attachments.push(Attachment { media: None, name: Some("../..".to_owned()), ..attachments[0].clone() });
+    let parts = render(&Reply { attachments, ..Reply::message("all:") }, Level::Plain);
+    assert_eq!(parts[0].text, "all:\n\n[file: report.pdf]\n\n[file: ?]");
+    assert_eq!(parts.len(), 1 + MOST_FILES);
+}
+
+#[test]
+fn buttons_stand_under_the_last_text_and_bad_ones_nowhere() {
+    let button = |label: &str, data: &str| Button { label: label.to_owned(), data: data.to_owned() };
+    let good = button("Yes", "/approve 1");
+    let rows = vec![
+        vec![good.clone(), button("", "x"), button("No data", "")],
+        vec![button("Too long", &"x".repeat(65))],
+        vec![button(&"长".repeat(100), "/deny 1")],
     ];
-    let reply = Reply { attachments, ..Reply::message("here:") };
-    let parts = render(&reply, Level::Plain);
-    assert_eq!(parts[0].text, "here:\n\n📎 report.pdf\n\n📎 report.pdf: https://e.com/f");
+    let reply = Reply { buttons: rows, ..Reply::message("x".repeat(TEXT_LIMIT + 1)) };
+    let parts = render(&reply, Level::Rich);
+    assert!(body(&parts[0]).buttons.is_empty());
+    let expected = vec![vec![good], vec![button(&"长".repeat(LABEL_CHARS), "/deny 1")]];
+    assert_eq!(body(&parts[1]).buttons, expected);
 }
 
 /// What holds for every reply: every part fits, both levels are the same parts, and the HTML is what Telegram takes.

@@ -54,7 +54,7 @@ impl Bot {
     }
 
     async fn send_as(&self, target: &Target, part: &Part, key: &SendKey) -> Result<Receipt, SendError> {
-        send(&self.api, &self.moves, &target.address(&ChannelId::new("telegram", "main")), part, key).await
+        send(&way(&self.api, &self.moves), &target.address(&ChannelId::new("telegram", "main")), part, key).await
     }
 
     fn asked(&self) -> Vec<Value> {
@@ -66,7 +66,11 @@ impl Bot {
 fn api(url: &str) -> Api {
     let token = "123456789:AAF0_ak-8s7dHqXyZ1234567890abcdefgh";
     let config: Config = toml::from_str(&format!("token = '{token}'\napi_url = '{url}'")).expect("a config");
-    Api::new(&config, reqwest::Client::builder()).expect("a client")
+    Api::new(&config, &channel_socket::Network::new(None, None).expect("a network")).expect("a client")
+}
+
+fn way<'a>(api: &'a Api, moves: &'a Moves) -> Way<'a> {
+    Way { api, moves, media: None }
 }
 
 fn key() -> SendKey {
@@ -255,10 +259,11 @@ async fn a_connection_that_was_refused_is_tried_again_and_one_that_was_cut_is_no
         let mut some = [0_u8; 64];
         tokio::io::AsyncReadExt::read(&mut socket, &mut some).await.expect("a request");
     };
-    let (result, ()) = tokio::join!(send(&api, &moves, &to, &part, &key), cut);
+    let way = way(&api, &moves);
+    let (result, ()) = tokio::join!(send(&way, &to, &part, &key), cut);
     assert_eq!(SendClass::of(&result), SendClass::Unknown);
     drop(listener);
-    let result = send(&api, &moves, &to, &part, &key).await;
+    let result = send(&way, &to, &part, &key).await;
     assert_eq!(SendClass::of(&result), SendClass::Retry);
 }
 
@@ -277,5 +282,5 @@ fn groups_are_slower_than_people_and_no_limit_is_none() {
     let minute = group.burst + u32::try_from(60_000 / group.every.as_millis()).expect("few");
     assert!(minute <= 20, "{minute} a minute");
     assert_eq!(lane_rate(Limits::Off, "-100"), None);
-    assert_eq!(capabilities(Limits::Off).per_channel, None);
+    assert_eq!(capabilities(Limits::Off, Mode::Polling).per_channel, None);
 }
