@@ -47,6 +47,7 @@ fn request(body: &[u8], headers: &[(&str, &str)]) -> HttpRequest {
         query: String::new(),
         headers: all,
         body: body.to_vec().into(),
+        local: false,
     }
 }
 
