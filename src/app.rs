@@ -39,6 +39,7 @@ use crate::{
     journal::Journal,
     lang::{self, Lang},
     lifecycle::{self, Ended, Lifecycle},
+    live,
     media::MediaFolder,
     model::{self, Model, config::ModelConfig, failover::Failover},
     outbox::LaneWakeUp,
@@ -408,8 +409,11 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         })
         .collect();
 
+    let previews = Arc::clone(&store) as Arc<dyn TurnStore>;
+    let sweep = live::sweep(Arc::clone(&previews), channels.clone(), Arc::clone(&clock), life.stopping.clone());
     let worker = Arc::new(Worker {
         inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
+        previews,
         agents: agents.clone(),
         channels: channels.clone(),
         work: work.clone(),
@@ -459,6 +463,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     life.edge("signals", lifecycle::signals(stopping.clone()));
     life.front("http", http.serve(listener, channels_listener, abort.clone()));
     life.station("worker", worker.run(stopping.clone(), drained));
+    life.station("previews", sweep);
     life.station("delivery", delivery.run(stopping.clone(), abort));
     let adapters: Vec<(Arc<dyn Channel>, ChannelContext)> = channels
         .all()

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use channel_api::{Capabilities, Channel, Clock, Level, Rate, Reconciled, SendError};
+use channel_api::{Capabilities, Channel, Clock, Level, Preview, Rate, Reconciled, SendError};
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     channels::Channels,
+    live,
     outbox::{self, LaneWakeUp},
     store::{BootId, LaneKey, NewPart, NextPart, OutboxPart, OutboxStore, PartOutcome, StoreError},
 };
@@ -190,7 +191,12 @@ impl Delivery {
                 Err(why) => PartOutcome::Failed(why),
             },
         };
+        let gone = matches!(outcome, PartOutcome::Failed(_)).then(|| part.key.replaces.clone()).flatten();
         self.settle(part, outcome).await;
+        // Nothing will ever take the place of what is shown there.
+        if let Some(id) = gone {
+            live::take_away(channel, &part.to, &Preview { id, replaced: true }, self.clock.as_ref()).await;
+        }
     }
 
     /// Renders the reply again, plainer, and replaces what was not sent yet. A format refused twice is a failure.
@@ -203,7 +209,11 @@ impl Delivery {
         let now = self.clock.now_ms();
         let rows = outbox::rows(channel, &reply, level, &part.to, None, now);
         // Parts before this one have arrived: they are not said twice.
-        let rows: Vec<NewPart> = rows.into_iter().filter(|row| row.seq >= part.key.seq).collect();
+        let mut rows: Vec<NewPart> = rows.into_iter().filter(|row| row.seq >= part.key.seq).collect();
+        // A preview that waits for this part waits for the one in its place.
+        if let Some(first) = rows.first_mut() {
+            first.replaces.clone_from(&part.key.replaces);
+        }
         if rows.is_empty() {
             return Err("nothing is left to send in the plain format".to_owned());
         }

@@ -690,6 +690,11 @@ catalogue! {
         en: "Sorry, I could not answer: {why}",
         zh: "抱歉，这次没能回答：{why}",
     }
+    /// Shown once, while a long turn runs, where an answer cannot be shown as it is written.
+    still_working() {
+        en: "Still working on it…",
+        zh: "正在处理，请稍候……",
+    }
     stopped() {
         en: "Stopped.",
         zh: "已停止。",

@@ -29,6 +29,7 @@ pub mod intake;
 pub mod inbox;
 pub mod session;
 
+pub mod live;
 pub mod typing;
 pub mod worker;
 

@@ -38,6 +38,7 @@ pub fn rows(
             id: PartId::generate(),
             entry: answers.map(|answers| answers.entry.clone()),
             in_reply_to: answers.map(|answers| answers.platform_id.to_owned()),
+            replaces: None,
             to: to.clone(),
             seq: index as u32 + 1,
             last: index + 1 == count,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use channel_api::{
-    Address, ChannelId, Inbound, InboxId, Level, Moved, Part, PartId, QueueMode, Receipt, Reply, SendKey, Settled,
-    StepId, TurnId,
+    Address, ChannelId, Inbound, InboxId, Level, Moved, Part, PartId, Preview, QueueMode, Receipt, Reply, SendKey,
+    Settled, StepId, TurnId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,7 +26,7 @@ pub mod config;
 pub mod sqlite;
 
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 #[cfg(test)]
 mod model_test;
 
@@ -367,10 +367,21 @@ pub struct Claim {
     pub backlog: Vec<Heard>,
     /// Steps of the interrupted turn, in order; `None` for a new turn.
     pub resume: Option<Vec<StepRecord>>,
+    /// What the interrupted turn shows of its answer: updated or replaced, never shown a second time.
+    pub shown: Option<Shown>,
     /// It runs alone because it ran when the process died.
     pub suspect: bool,
     /// The rows the claim wrote for watchers.
     pub events: Vec<EventRow>,
+}
+
+/// What a turn shows of its answer before it is whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Where.
+    pub to: Address,
+    /// What the adapter needs to change it.
+    pub preview: Preview,
 }
 
 /// A stored message.
@@ -421,6 +432,9 @@ pub struct Finish {
     pub debounce_ms: i64,
     /// Set the first part of each lane that has no other open part to `sending` at once (the caller sends it).
     pub claim_parts: bool,
+    /// What the turn shows of its answer is not replaced by a part: it stays in the turn's row until somebody has taken it
+    /// away ([`TurnStore::left_previews`]).
+    pub preview_left: bool,
 }
 
 /// How a turn ended.
@@ -462,7 +476,7 @@ pub struct Release {
     pub failure: Option<String>,
     /// Not claimed again before.
     pub not_before: i64,
-    /// Stored when this makes a dead letter.
+    /// Stored when this makes a dead letter. Where a part of it replaces the turn's preview, the turn's row forgets that.
     pub apology: Vec<NewPart>,
     /// Now.
     pub now: i64,
@@ -544,6 +558,16 @@ pub trait TurnStore: Send + Sync + 'static {
         max_messages: u32,
         max_bytes: u64,
     ) -> Result<Vec<Message>, StoreError>;
+
+    /// Stores what a running turn shows of its answer, fenced by the lease. It survives a killed process but perhaps not a
+    /// power cut.
+    async fn keep_preview(&self, lease: &Lease, shown: &Shown) -> Result<(), StoreError>;
+
+    /// What turns show that have ended without a word in its place, oldest first.
+    async fn left_previews(&self, limit: u32) -> Result<Vec<(TurnId, Shown)>, StoreError>;
+
+    /// It was taken away. Nothing happens when the turn shows nothing.
+    async fn forget_preview(&self, turn: &TurnId) -> Result<(), StoreError>;
 
     /// A turn with its steps and parts, for the trace.
     async fn trace(&self, turn: &TurnId) -> Result<Option<TurnTrace>, StoreError>;
@@ -679,6 +703,8 @@ pub struct NewPart {
     pub entry: Option<InboxId>,
     /// The platform id of that message.
     pub in_reply_to: Option<String>,
+    /// The preview whose place it takes ([`SendKey::replaces`]).
+    pub replaces: Option<String>,
     /// Where it goes.
     pub to: Address,
     /// From 1 within its reply.

@@ -6,7 +6,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use channel_api::{Clock, Level, Reply, ReplyKind, Settled};
+use channel_api::{Clock, Level, LivePace, Reply, ReplyKind, Settled, TurnId};
 use futures_util::FutureExt;
 use tokio::{
     sync::watch,
@@ -22,13 +22,14 @@ use crate::{
     intake::{command::Command, settled_parts},
     journal::Journal,
     lang::{self, Lang},
+    live::{self, Progress, Showing},
     outbox::{self, Answers, LaneWakeUp},
     policy::Role,
     reply::{Outcome, Policy, ReplyTo},
     session::SessionKey,
     store::{
         BootId, Claim, ClaimAsk, ClaimKind, Finish, Finished, InboxEntry, InboxStore, NewPart, NextSuspect, Release,
-        Released, StoreError, TurnOutcome,
+        Released, Shown, StoreError, TurnOutcome, TurnStore,
     },
     typing,
 };
@@ -54,6 +55,8 @@ const FAILURE_PAUSES_MS: [i64; 4] = [1_000, 5_000, 20_000, 60_000];
 pub struct Worker {
     /// The queue.
     pub inbox: Arc<dyn InboxStore>,
+    /// Where previews are kept.
+    pub previews: Arc<dyn TurnStore>,
     /// Who does the thinking.
     pub agents: Agents,
     /// Whose renderers are used.
@@ -262,21 +265,27 @@ impl Worker {
             if let Some(shows) = self.typing(&claim, clear.subscribe()) {
                 typing.spawn(shows);
             }
+            let live = self.live(&claim);
             let (session, steer) = (claim.lease.session.clone(), Arc::clone(&handle.steer));
             let control = Control { stop: handle.stop, steer: handle.steer, drained, clear };
             let run = AssertUnwindSafe(self.agents.run(&claim, &control)).catch_unwind().await;
+            // Before commit 2: no update may overtake the answer.
+            let shown = match live {
+                Some(live) => live.end().await,
+                None => claim.shown.clone(),
+            };
             match run {
-                Ok(Ok(run)) => self.finish(claim, run).await,
+                Ok(Ok(run)) => self.finish(claim, run, shown).await,
                 Ok(Err(RunError::Fenced)) => {
                     debug!("the claim was taken over; nothing is written");
                     self.running.end_fenced(&session, &steer);
                 }
-                Ok(Err(RunError::Drained)) => self.release(claim, None, Duration::ZERO).await,
-                Ok(Err(RunError::Retry(why, wait))) => self.release(claim, Some(why), wait).await,
+                Ok(Err(RunError::Drained)) => self.release(claim, None, Duration::ZERO, shown).await,
+                Ok(Err(RunError::Retry(why, wait))) => self.release(claim, Some(why), wait, shown).await,
                 Err(_) => {
                     error!("the turn panicked");
                     let why = "the turn panicked; see the log".to_owned();
-                    self.release(claim, Some(why), Duration::ZERO).await;
+                    self.release(claim, Some(why), Duration::ZERO, shown).await;
                 }
             }
         }
@@ -296,15 +305,50 @@ impl Worker {
         Some(typing::show(Arc::clone(&entry.channel), to, Arc::clone(&self.clock), steps))
     }
 
+    /// Shows the answer while it is written, where the platform can and somebody waits for it.
+    fn live(&self, claim: &Claim) -> Option<Progress> {
+        let newest = &claim.entries.last()?;
+        let inbound = &newest.inbound;
+        let addressed = claim.entries.iter().any(|entry| entry.inbound.addressed());
+        // Whoever waits in place has the answer there.
+        if !addressed || inbound.hold || Command::of(inbound).is_some() {
+            return None;
+        }
+        let to = claim.shown.as_ref().map_or(&inbound.address, |shown| &shown.to);
+        let channel = &self.channels.get(&to.channel)?.channel;
+        let pace = Showing::pace(channel.as_ref(), to)?;
+        let texts = matches!(pace, LivePace::Edits { .. }).then(|| self.journal.wait_for(&newest.id));
+        let showing = Showing {
+            channel: Arc::clone(channel),
+            to: to.clone(),
+            line: lang::still_working(Lang::of_text(&inbound.text).unwrap_or_else(Lang::current)),
+            clock: Arc::clone(&self.clock),
+            turns: Arc::clone(&self.previews),
+            lease: claim.lease.clone(),
+            shown: claim.shown.clone(),
+        };
+        Some(showing.start(pace, texts))
+    }
+
+    /// Takes a turn's preview away and forgets it.
+    async fn take_away(&self, turn: &TurnId, shown: &Shown) {
+        if let Some(entry) = self.channels.get(&shown.to.channel) {
+            live::take_away(entry.channel.as_ref(), &shown.to, &shown.preview, self.clock.as_ref()).await;
+        }
+        if let Err(error) = self.previews.forget_preview(turn).await {
+            warn!(%error, "a preview that is gone could not be forgotten");
+        }
+    }
+
     /// Commit 2, and everything it wakes.
-    async fn finish(&self, claim: Claim, run: TurnRun) {
+    async fn finish(&self, claim: Claim, run: TurnRun, shown: Option<Shown>) {
         let Claim { lease, agent, .. } = claim;
         let Some(answered) = run.entries.last() else { return };
         let files = self.files(&agent, &lease.session, &run).await;
         let mut notes = run.notes.clone();
         notes.extend(files.notes.iter().cloned());
         let (outcome, reply) = self.outcome(&run, answered, files);
-        let parts = match (&reply, self.channels.get(&answered.inbound.channel)) {
+        let mut parts = match (&reply, self.channels.get(&answered.inbound.channel)) {
             (Some(reply), Some(entry)) => {
                 let answers = Answers { entry: &answered.id, platform_id: &answered.inbound.platform_id };
                 let to = &answered.inbound.address;
@@ -312,6 +356,7 @@ impl Worker {
             }
             _ => Vec::new(),
         };
+        let left = shown.filter(|shown| !replaced(&mut parts, shown));
         let settled = Settled {
             parts: settled_parts(&parts),
             silent: match &outcome {
@@ -338,9 +383,10 @@ impl Worker {
             now: self.clock.now_ms(),
             debounce_ms: self.debounce_ms,
             claim_parts: true,
+            preview_left: left.is_some(),
         };
         channel_api::crash_point!("answer.rendered");
-        let session = finish.lease.session.clone();
+        let (session, turn) = (finish.lease.session.clone(), finish.lease.turn.clone());
         let finished = self.commit("finish", || self.inbox.finish(finish.clone())).await;
         channel_api::crash_point!("finish.done");
         self.running.end(&session);
@@ -360,6 +406,9 @@ impl Worker {
             self.work.wake();
         }
         info!(entry = %answered.id, entries = run.entries.len(), outcome = ?finish_name(&settled), "turn done");
+        if let Some(shown) = &left {
+            self.take_away(&turn, shown).await;
+        }
     }
 
     /// The files of the answer, kept before it is committed.
@@ -412,13 +461,14 @@ impl Worker {
     }
 
     /// Gives a turn back: a drain, or a failure that may pass.
-    async fn release(&self, claim: Claim, failure: Option<String>, asked_wait: Duration) {
+    async fn release(&self, claim: Claim, failure: Option<String>, asked_wait: Duration, shown: Option<Shown>) {
         let Claim { lease, entries, .. } = claim;
         let now = self.clock.now_ms();
         let attempts = entries.iter().map(|entry| entry.attempts).max().unwrap_or(0);
         let pause = FAILURE_PAUSES_MS.get(attempts as usize).or(FAILURE_PAUSES_MS.last()).copied().unwrap_or(0);
         let pause = channel_api::pause_point!("turn.pause", pause);
-        let apology = if failure.is_some() { self.apology(&entries, now) } else { Vec::new() };
+        let mut apology = if failure.is_some() { self.apology(&entries, now) } else { Vec::new() };
+        let left = shown.filter(|shown| !replaced(&mut apology, shown));
         if let Some(why) = &failure {
             warn!(%why, attempts, "the turn failed and waits for another try");
         }
@@ -433,7 +483,7 @@ impl Worker {
             failure: counted,
             now,
         };
-        let session = release.lease.session.clone();
+        let (session, turn) = (release.lease.session.clone(), release.lease.turn.clone());
         let released = self.commit("release", || self.inbox.release(release.clone())).await;
         self.running.end(&session);
         if let Some(Released::Dead { lanes, events }) = released {
@@ -444,6 +494,11 @@ impl Worker {
             for entry in &entries {
                 self.journal.settled(&entry.id, &settled);
             }
+            self.work.wake();
+            if let Some(shown) = &left {
+                self.take_away(&turn, shown).await;
+            }
+            return;
         }
         self.work.wake();
     }
@@ -474,6 +529,17 @@ impl Worker {
             }
         }
     }
+}
+
+/// Whether these parts say what the preview was for: the first of them takes its place, where it does not vanish by
+/// itself.
+fn replaced(parts: &mut [NewPart], shown: &Shown) -> bool {
+    let Some(first) = parts.first_mut() else { return false };
+    let there = first.to.channel == shown.to.channel && first.to.lane == shown.to.lane;
+    if there && shown.preview.replaced {
+        first.replaces = Some(shown.preview.id.clone());
+    }
+    there
 }
 
 async fn cleared(alone: Option<&mut Alone>) {

@@ -4,7 +4,7 @@ use std::{any::Any, sync::Arc};
 
 use channel_api::{
     Address, ChannelId, Conversation, ConversationKind, Cursor, Inbound, InboundKind, InboxId, Level, Part, PartId,
-    QueueMode, Receipt, Reply, Sender, StepId, Trust,
+    Preview, QueueMode, Receipt, Reply, Sender, StepId, Trust, TurnId,
 };
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use super::{
     AccessRows, Action, Approve, Approved, Asked, BootId, Claim, ClaimAsk, ClaimKind, DeadResolution, EventFilter,
     Finish, Finished, LaneKey, Lease, Load, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, NewPart, NextPart,
     NextSuspect, OutboxPart, OverCap, PartFilter, PartOutcome, Recovered, Release, Released, Retention, SessionChange,
-    StepKind, StepRecord, StepState, Store, StoreError, Stored, TurnOutcome, TurnsOf, Welcome, Who,
+    Shown, StepKind, StepRecord, StepState, Store, StoreError, Stored, TurnOutcome, TurnsOf, Welcome, Who,
 };
 use crate::{
     lang::Lang,
@@ -89,6 +89,8 @@ suite!(
         a_cut_send_is_looked_into,
         late_parts_expire,
         refused_parts_are_replaced_in_place,
+        a_preview_is_kept_until_an_answer_takes_its_place,
+        a_preview_without_an_answer_is_left_until_it_is_taken_away,
         history_is_whole_exchanges,
         the_window_of_the_history_moves_in_steps,
         events_resume,
@@ -195,6 +197,7 @@ pub fn new_part(id: &str, entry: Option<&str>, lane: &str) -> NewPart {
         id: PartId::from(format!("pt_{id}")),
         entry: entry.map(|entry| InboxId::from(format!("in_{entry}"))),
         in_reply_to: entry.map(str::to_owned),
+        replaces: None,
         to: Address { channel: channel(), lane: lane.to_owned(), data: json!({ "chat": lane }) },
         seq: 1,
         last: true,
@@ -245,18 +248,28 @@ pub fn ids(claim: &Claim) -> Vec<&str> {
 
 pub fn finish_of(claim: &Claim, parts: Vec<NewPart>) -> Finish {
     Finish {
-        lease: claim.lease.clone(),
         entries: claim.entries.iter().map(|entry| entry.id.clone()).collect(),
+        parts,
+        ..finish_of_lease(&claim.lease, "")
+    }
+}
+
+/// The end of a turn of one message.
+pub fn finish_of_lease(lease: &Lease, id: &str) -> Finish {
+    Finish {
+        lease: lease.clone(),
+        entries: vec![InboxId::from(format!("in_{id}"))],
         outcome: TurnOutcome::Replied,
         transcript: Vec::new(),
         steps: Vec::new(),
-        parts,
+        parts: Vec::new(),
         new_generation: false,
         usage: Usage::default(),
         notes: Vec::new(),
         now: 2_500,
         debounce_ms: 0,
         claim_parts: false,
+        preview_left: false,
     }
 }
 
@@ -985,6 +998,81 @@ async fn first_parts_are_sending_at_once(store: &dyn Store) {
 }
 
 /// A part that `finish` handed out as sending, as its sender holds it.
+fn shown(id: &str) -> Shown {
+    let to = Address { channel: channel(), lane: "s".to_owned(), data: json!({ "chat": "s" }) };
+    Shown { to, preview: Preview { id: id.to_owned(), replaced: true } }
+}
+
+async fn left(store: &dyn Store) -> Vec<(TurnId, Shown)> {
+    store.left_previews(9).await.expect("reads")
+}
+
+async fn a_preview_is_kept_until_an_answer_takes_its_place(store: &dyn Store) {
+    accept_all(store, vec![new_entry("1", "s", "a")]).await;
+    let first = claim(store).await;
+    assert_eq!(first.shown, None);
+    store.keep_preview(&first.lease, &shown("m7")).await.expect("keeps");
+    // A failure that may pass, and a crash: the same turn goes on with the same preview.
+    store.release(release_of(&first, Some("away"))).await.expect("releases");
+    let second = claim_as(store, "bt_1", ClaimKind::Ordinary, 99_000, 1).await.pop().expect("due again");
+    assert_eq!((&second.lease.turn, &second.shown), (&first.lease.turn, &Some(shown("m7"))));
+    assert_eq!(store.keep_preview(&first.lease, &shown("m8")).await, Err(StoreError::Fenced));
+    recover(store, "bt_2").await;
+    let third = suspect(store, "bt_2").await.expect("it goes on");
+    assert_eq!(third.shown, Some(shown("m7")));
+    assert_eq!(left(store).await, [], "a turn that goes on needs it");
+    let part = NewPart { replaces: Some("m7".to_owned()), ..new_part("1", Some("1"), "s") };
+    let second = NewPart { seq: 2, reply: None, ..new_part("2", Some("1"), "s") };
+    let finish = Finish { claim_parts: true, ..finish_of(&third, vec![part, second]) };
+    let finished = store.finish(finish).await.expect("finishes");
+    assert_eq!(finished.sending[0].key.replaces.as_deref(), Some("m7"));
+    assert_eq!(left(store).await, []);
+    // After another crash it is still known what the part replaces, and nothing else does.
+    recover(store, "bt_3").await;
+    let NextPart::Uncertain(part) = next(store, "s", 3_000).await else { panic!("it was cut off") };
+    assert_eq!(part.key.replaces.as_deref(), Some("m7"));
+    sent(store, &part).await;
+    assert_eq!(to_send(store, "s", 3_000).await.key.replaces, None);
+    // The turn shows nothing any more.
+    store.forget_preview(&third.lease.turn).await.expect("harmless");
+}
+
+async fn a_preview_without_an_answer_is_left_until_it_is_taken_away(store: &dyn Store) {
+    // Silence.
+    accept_all(store, vec![new_entry("1", "s", "a")]).await;
+    let silent = claim(store).await;
+    store.keep_preview(&silent.lease, &shown("m1")).await.expect("keeps");
+    let outcome = TurnOutcome::Silent("no_reply".to_owned());
+    let finish = Finish { outcome, preview_left: true, ..finish_of(&silent, Vec::new()) };
+    store.finish(finish).await.expect("finishes");
+    assert_eq!(left(store).await, [(silent.lease.turn.clone(), shown("m1"))]);
+    // A stop while the turn waits to go on.
+    accept_all(store, vec![new_entry("2", "s", "a")]).await;
+    let stopped = claim(store).await;
+    store.keep_preview(&stopped.lease, &shown("m2")).await.expect("keeps");
+    store.release(release_of(&stopped, None)).await.expect("releases");
+    assert_eq!(left(store).await.len(), 1);
+    accept_all(store, vec![command("3", "s", SessionChange::Stop)]).await;
+    let both = left(store).await;
+    assert_eq!(both.iter().map(|(_, shown)| shown.preview.id.as_str()).collect::<Vec<_>>(), ["m1", "m2"]);
+    // A dead letter whose apology takes its place leaves nothing.
+    accept_all(store, vec![new_entry("4", "s", "a")]).await;
+    for n in 0..5 {
+        let claim = claim_at(store, 1_000_000 + n).await.expect("due");
+        if n == 0 {
+            store.keep_preview(&claim.lease, &shown("m4")).await.expect("keeps");
+        }
+        let apology = vec![NewPart { replaces: Some("m4".to_owned()), ..new_part("sorry", Some("4"), "s") }];
+        let release = Release { apology, ..release_of(&claim, Some("away")) };
+        store.release(release).await.expect("releases");
+    }
+    assert_eq!(left(store).await.len(), 2);
+    for (turn, _) in both {
+        store.forget_preview(&turn).await.expect("forgets");
+    }
+    assert_eq!(left(store).await, []);
+}
+
 async fn take_sending(store: &dyn Store, id: &str) -> OutboxPart {
     let rows = store.parts(PartFilter { state: Some("sending".to_owned()), entry: None }, 9).await.expect("reads");
     assert!(rows.iter().any(|row| row.id.as_str() == id), "{rows:?}");
@@ -1182,11 +1270,13 @@ async fn refused_parts_are_replaced_in_place(store: &dyn Store) {
     // The first of a reply.
     let first = to_send(store, "s", 2_000).await;
     assert_eq!(first.id, PartId::from("pt_y1"));
-    let parts = vec![plain("q1", 1, false), plain("q2", 2, true)];
+    let mut parts = vec![plain("q1", 1, false), plain("q2", 2, true)];
+    parts[0].replaces = Some("m1".to_owned());
     store.replace_parts(&first.id, first.epoch, parts, 2_000).await.expect("replaces");
     for id in ["pt_q1", "pt_q2"] {
         let part = to_send(store, "s", 2_000).await;
         assert_eq!(part.id.as_str(), id);
+        assert_eq!(part.key.replaces.is_some(), id == "pt_q1");
         assert_eq!(store.reply_of(&part.id).await, Ok(Some(Reply::message("y"))));
         sent(store, &part).await;
     }

@@ -144,6 +144,7 @@ fn migrator() -> Migrator {
         (2, "access", include_str!("../../migrations/sqlite/0002_access.sql")),
         (3, "groups", include_str!("../../migrations/sqlite/0003_groups.sql")),
         (4, "suspects", include_str!("../../migrations/sqlite/0004_suspects.sql")),
+        (5, "live", include_str!("../../migrations/sqlite/0005_live.sql")),
     ];
     Migrator::with_migrations(
         list.into_iter()

@@ -21,6 +21,8 @@ pub const POINTS: &[&str] = &[
     "history.read",
     "model.asked",
     "model.answered",
+    "preview.begun",
+    "preview.stored",
     "tool.planned",
     "tool.started",
     "tool.ran",

@@ -891,6 +891,17 @@ async fn send(bridge: &Bridge, part: &str, text: &str) -> Result<Receipt, SendEr
     bridge.hook.send(&room(), &rendered, &key(part)).await
 }
 
+/// A short text in the place of a preview.
+async fn replace(bridge: &Bridge, part: &str, preview: &str, text: &str) -> Result<Receipt, SendError> {
+    let [rendered]: [_; 1] = bridge
+        .hook
+        .render(&Reply::message(text), channel_api::Level::Rich)
+        .try_into()
+        .expect("a short text is one part");
+    let key = SendKey { replaces: Some(preview.to_owned()), ..key(part) };
+    bridge.hook.send(&room(), &rendered, &key).await
+}
+
 #[tokio::test]
 async fn a_callback_is_signed_and_the_same_on_every_try() {
     let receiver = Receiver::start().await;
@@ -1030,9 +1041,10 @@ async fn previews_are_closed_by_the_final_message_on_every_try_of_it() {
     let preview = live.begin(&room(), "Hi").await.expect("posted");
     live.update(&room(), &preview, "Hi th").await.expect("posted");
     receiver.answers(500, &[], "");
-    assert!(send(&bridge, "pt_1", "Hi there").await.is_err());
-    send(&bridge, "pt_1", "Hi there").await.expect("posted");
+    assert!(replace(&bridge, "pt_1", &preview.id, "Hi there").await.is_err());
+    replace(&bridge, "pt_1", &preview.id, "Hi there").await.expect("posted");
     send(&bridge, "pt_2", "More").await.expect("posted");
+    live.drop_preview(&room(), &preview).await;
     let shown: Vec<(Value, Value, Value)> = receiver
         .bodies()
         .into_iter()
@@ -1041,7 +1053,8 @@ async fn previews_are_closed_by_the_final_message_on_every_try_of_it() {
     let target = json!(preview.id);
     let update = |last| (json!("message.update"), target.clone(), json!(last));
     let plain = |last| (json!("message"), Value::Null, json!(last));
-    assert_eq!(shown, [plain(false), update(false), update(true), update(true), plain(true)]);
+    let delete = (json!("message.delete"), target.clone(), json!(false));
+    assert_eq!(shown, [plain(false), update(false), update(true), update(true), plain(true), delete]);
     assert!(bridge.hook.capabilities().edits);
     assert!(hook(to_receiver(&receiver)).live().is_none(), "only where the config asks for them");
 }

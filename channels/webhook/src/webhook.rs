@@ -1,8 +1,7 @@
 //! The channel itself: its route, its polls, and how its pieces meet.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -10,7 +9,7 @@ use async_trait::async_trait;
 use channel_api::{
     Accepted, Address, Attachment, Batch, Capabilities, Channel, ChannelContext, ChannelError, ChannelId, Format,
     HttpEndpoint, HttpRequest, HttpResponse, Inbound, Level, LiveEdit, LivePace, MediaError, MediaSource, Part, PartId,
-    QueueMode, Receipt, Reconciled, Reply, SendError, SendKey, TextUnit,
+    Preview, QueueMode, Receipt, Reconciled, Reply, SendError, SendKey, TextUnit,
 };
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -62,16 +61,6 @@ pub struct Webhook {
     arrivals: tokio::sync::Mutex<mpsc::UnboundedReceiver<Exchange>>,
     running: watch::Sender<bool>,
     seats: Arc<Seats>,
-    /// The preview that is open in each lane.
-    previews: Mutex<HashMap<String, Preview>>,
-}
-
-/// A preview that was posted and waits for its closing message.
-#[derive(Clone)]
-struct Preview {
-    id: PartId,
-    /// The part that closes it: the same on every try of that part.
-    closed_by: Option<PartId>,
 }
 
 impl Webhook {
@@ -117,7 +106,6 @@ impl Webhook {
             arrivals: tokio::sync::Mutex::new(arrivals),
             running: watch::Sender::new(false),
             seats: Arc::default(),
-            previews: Mutex::default(),
         })
     }
 
@@ -237,21 +225,6 @@ impl Webhook {
         let Some(callback) = &self.callback else { return Ok(Receipt::default()) };
         let Some(ctx) = self.remembered() else { return Err(not_started()) };
         callback.post(id.as_str(), message.to_string(), ctx.clock.now_ms()).await
-    }
-
-    /// The preview that this part closes: the open one of the lane, and on a later try the same one.
-    fn preview_of(&self, lane: &str, part: &PartId) -> Option<PartId> {
-        let mut previews = self.previews.lock().unwrap_or_else(PoisonError::into_inner);
-        let preview = previews.get_mut(lane)?;
-        let closed_by = preview.closed_by.get_or_insert_with(|| part.clone());
-        (closed_by == part).then(|| preview.id.clone())
-    }
-
-    fn forget_preview(&self, lane: &str, part: &PartId) {
-        let mut previews = self.previews.lock().unwrap_or_else(PoisonError::into_inner);
-        if previews.get(lane).is_some_and(|preview| preview.closed_by.as_ref() == Some(part)) {
-            previews.remove(lane);
-        }
     }
 }
 
@@ -383,15 +356,11 @@ impl Channel for Webhook {
             created_at: key.created_at,
         };
         let mut message = render::message(envelope, part, ctx.media.as_ref()).await;
-        if let Some(preview) = self.preview_of(&to.lane, &key.part) {
+        if let Some(preview) = &key.replaces {
             message["type"] = json!("message.update");
-            message["target_id"] = json!(preview.as_str());
+            message["target_id"] = json!(preview);
         }
-        let result = self.post(&key.part, &message).await;
-        if matches!(result, Ok(_) | Err(SendError::Refused(_))) {
-            self.forget_preview(&to.lane, &key.part);
-        }
-        result
+        self.post(&key.part, &message).await
     }
 
     async fn reconcile(&self, _to: &Address, _part: &Part, _key: &SendKey, _since: i64) -> Reconciled {
@@ -428,18 +397,24 @@ impl LiveEdit for Webhook {
         LivePace::Edits { first: 1, every: Duration::from_millis(500), most: None }
     }
 
-    async fn begin(&self, to: &Address, text: &str) -> Result<channel_api::Preview, SendError> {
+    async fn begin(&self, to: &Address, text: &str) -> Result<Preview, SendError> {
         let id = PartId::generate();
         self.post(&id, &self.preview("message", &id, to, text, None)).await?;
-        let preview = Preview { id: id.clone(), closed_by: None };
-        self.previews.lock().unwrap_or_else(PoisonError::into_inner).insert(to.lane.clone(), preview);
-        Ok(channel_api::Preview { id: id.to_string(), replaced: true })
+        Ok(Preview { id: id.to_string(), replaced: true })
     }
 
-    async fn update(&self, to: &Address, preview: &channel_api::Preview, text: &str) -> Result<(), SendError> {
+    async fn update(&self, to: &Address, preview: &Preview, text: &str) -> Result<(), SendError> {
         let id = PartId::generate();
         let message = self.preview("message.update", &id, to, text, Some(&preview.id));
         self.post(&id, &message).await.map(drop)
+    }
+
+    async fn drop_preview(&self, to: &Address, preview: &Preview) {
+        let id = PartId::generate();
+        let message = self.preview("message.delete", &id, to, "", Some(&preview.id));
+        if let Err(error) = self.post(&id, &message).await {
+            tracing::debug!(channel = %self.id, %error, "the end of a preview was not taken");
+        }
     }
 }
 

@@ -306,6 +306,15 @@ impl TurnStore for Rows {
     async fn history(&self, _: &SessionKey, _: i64, _: u32, _: u64) -> Result<Vec<Message>, StoreError> {
         Err(StoreError::NotFound)
     }
+    async fn keep_preview(&self, _: &Lease, _: &Shown) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn left_previews(&self, _: u32) -> Result<Vec<(TurnId, Shown)>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn forget_preview(&self, _: &TurnId) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
     async fn trace(&self, _: &TurnId) -> Result<Option<TurnTrace>, StoreError> {
         Err(StoreError::NotFound)
     }

@@ -106,6 +106,7 @@ impl Real {
             now: self.clock.now_ms(),
             debounce_ms: 0,
             claim_parts: false,
+            preview_left: false,
         };
         let finished = self.store.finish(finish).await.expect("it is ours");
         self.gateway.journal.committed(finished.events);

@@ -326,7 +326,11 @@ impl ClaimAsk {
             data,
             at: self.now,
         });
-        let resume = if choice.resume { Some(turn::steps(&mut *tx.conn, &turn).await?) } else { None };
+        let (mut resume, mut shown) = (None, None);
+        if choice.resume {
+            resume = Some(turn::steps(&mut *tx.conn, &turn).await?);
+            shown = turn::shown(&mut *tx.conn, &turn).await?;
+        }
         Ok(Claim {
             lease: Lease { session: due.key, epoch: due.epoch + 1, boot: self.boot.clone(), turn },
             agent: due.agent,
@@ -334,6 +338,7 @@ impl ClaimAsk {
             entries,
             backlog,
             resume,
+            shown,
             suspect: suspects > 0,
             events,
         })

@@ -101,7 +101,7 @@ impl Write for Finish {
                  tokens_cached = tokens_cached + $12, estimated = estimated OR $13, updated_at = $1
              WHERE id = $5;
              UPDATE turn SET state = $14, reason = $15, entry = $2, ended_at = $1, tokens_in = $10, tokens_out = $11,
-                 tokens_cached = $12, estimated = $13, notes = $16
+                 tokens_cached = $12, estimated = $13, notes = $16, preview = CASE WHEN $23 THEN preview END
              WHERE id = $17;
              INSERT INTO message (session, generation, turn, created_at, place, body)
              SELECT $5, $18, $17, $1, (SELECT messages - $9 FROM session WHERE id = $5) + key, value
@@ -132,6 +132,7 @@ impl Write for Finish {
         .bind(self.lease.session.as_str())
         .bind(kind)
         .bind(to_json(&data)?)
+        .bind(self.preview_left)
         .fetch_all(&mut *tx.conn)
         .await?;
         let event = rows.pop().ok_or_else(|| StoreError::Unavailable("no event row".into()))?;
@@ -218,6 +219,9 @@ impl Write for Release {
                 events.push(event::failed(tx, &self.lease.session, &entry.id, error, self.now).await?);
             }
             turn::end(tx, self.lease.turn.as_str(), "failed", Some(error), self.now).await?;
+            if self.apology.iter().any(|part| part.replaces.is_some()) {
+                turn::forget_preview(tx, &self.lease.turn).await?;
+            }
             if waits {
                 // Later ones that were absorbed have tries left: each in a turn of its own.
                 leave_turn(tx, session, self.lease.turn.as_str()).await?;

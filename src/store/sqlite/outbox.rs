@@ -76,13 +76,13 @@ pub(super) async fn insert(tx: &mut Tx<'_>, parts: &[NewPart], how: &Insert<'_>)
         let boot = held.map(|(_, boot)| boot).or(sender.map(|(boot, _)| boot));
         let state: i64 = sqlx::query_scalar(
             "INSERT INTO outbox (id, reply_id, channel, lane, place, entry, in_reply_to, address, part_seq, last, text,
-                                 body, reply, level, state, epoch, boot, created_at, expires_at)
+                                 body, reply, level, state, epoch, boot, created_at, expires_at, replaces)
              VALUES ($1, $2, $3, $4, (SELECT coalesce(max(seq), 0) + 1 FROM outbox), $5, $6, $7, $8, $9, $10, $11, $12,
                      $13,
                      CASE WHEN $14 = 2 AND EXISTS (SELECT 1 FROM outbox INDEXED BY outbox_open
                                                    WHERE channel = $3 AND lane = $4 AND state < 4)
                           THEN 0 ELSE $14 END,
-                     1, $15, $16, $17)
+                     1, $15, $16, $17, $18)
              RETURNING state",
         )
         .bind(part.id.as_str())
@@ -106,6 +106,7 @@ pub(super) async fn insert(tx: &mut Tx<'_>, parts: &[NewPart], how: &Insert<'_>)
         .bind(boot.map(BootId::as_str))
         .bind(part.created_at)
         .bind(part.expires_at)
+        .bind(&part.replaces)
         .fetch_one(&mut *tx.conn)
         .await?;
         match state {
@@ -122,7 +123,7 @@ pub(super) async fn insert(tx: &mut Tx<'_>, parts: &[NewPart], how: &Insert<'_>)
                         in_reply_to: part.in_reply_to.clone(),
                         created_at: part.created_at,
                         resend: false,
-                        replaces: None,
+                        replaces: part.replaces.clone(),
                     },
                     part: part.part.clone(),
                     level: part.level,
@@ -295,7 +296,7 @@ impl OutboxStore for SqliteStore {
 macro_rules! outbox_columns {
     () => {
         "id, epoch, channel, lane, address, part_seq, last, in_reply_to, created_at, resend, text, body, level, attempts,
-         first_try_at, expires_at, doubt"
+         first_try_at, expires_at, doubt, replaces"
     };
 }
 
@@ -311,7 +312,7 @@ fn part(row: &SqliteRow) -> Result<OutboxPart, StoreError> {
             in_reply_to: get(row, 7)?,
             created_at: get(row, 8)?,
             resend: get(row, 9)?,
-            replaces: None,
+            replaces: get(row, 17)?,
         },
         part: Part { text: get(row, 10)?, body: json(row, 11)? },
         level: if get::<&str>(row, 12)? == "plain" { Level::Plain } else { Level::Rich },

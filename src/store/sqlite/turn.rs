@@ -8,14 +8,16 @@ use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     SqliteStore, event, get, json, outbox,
-    session::usage,
+    session::{fence, usage},
     signed, small, to_json,
     writer::{Durability, Tx, Write},
 };
 use crate::{
     model::Message,
     session::SessionKey,
-    store::{EventRow, Lease, StepKind, StepRecord, StepState, StoreError, TurnRow, TurnStore, TurnTrace, TurnsOf},
+    store::{
+        EventRow, Lease, Shown, StepKind, StepRecord, StepState, StoreError, TurnRow, TurnStore, TurnTrace, TurnsOf,
+    },
     tools::Effect,
 };
 
@@ -81,6 +83,25 @@ impl TurnStore for SqliteStore {
         newest_first.truncate(oldest_user.map_or(0, |i| i + 1));
         newest_first.reverse();
         Ok(newest_first)
+    }
+
+    async fn keep_preview(&self, lease: &Lease, shown: &Shown) -> Result<(), StoreError> {
+        self.write(KeepPreview { lease: lease.clone(), shown: to_json(shown)? }).await
+    }
+
+    async fn left_previews(&self, limit: u32) -> Result<Vec<(TurnId, Shown)>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT id, preview FROM turn INDEXED BY turn_preview
+             WHERE preview IS NOT NULL AND state <> 'running' ORDER BY seq LIMIT $1 + 0",
+        )
+        .bind(i64::from(limit))
+        .fetch_all(&self.readers)
+        .await?;
+        rows.iter().map(|row| Ok((TurnId::from(get::<String>(row, 0)?), json(row, 1)?))).collect()
+    }
+
+    async fn forget_preview(&self, turn: &TurnId) -> Result<(), StoreError> {
+        self.write(ForgetPreview(turn.clone())).await
     }
 
     async fn trace(&self, id: &TurnId) -> Result<Option<TurnTrace>, StoreError> {
@@ -263,6 +284,66 @@ pub(super) async fn steps(conn: &mut SqliteConnection, turn: &TurnId) -> Result<
             })
         })
         .collect()
+}
+
+/// What a turn shows of its answer.
+pub(super) async fn shown(conn: &mut SqliteConnection, turn: &TurnId) -> Result<Option<Shown>, StoreError> {
+    let row = sqlx::query("SELECT preview FROM turn WHERE id = $1 AND preview IS NOT NULL")
+        .bind(turn.as_str())
+        .fetch_optional(conn)
+        .await?;
+    row.as_ref().map(|row| json(row, 0)).transpose()
+}
+
+/// The turn shows nothing any more.
+pub(super) async fn forget_preview(tx: &mut Tx<'_>, turn: &TurnId) -> Result<(), StoreError> {
+    sqlx::query("UPDATE turn SET preview = NULL WHERE id = $1 AND preview IS NOT NULL")
+        .bind(turn.as_str())
+        .execute(&mut *tx.conn)
+        .await?;
+    Ok(())
+}
+
+/// What a running turn shows.
+struct KeepPreview {
+    lease: Lease,
+    shown: String,
+}
+
+#[async_trait]
+impl Write for KeepPreview {
+    type Answer = ();
+
+    fn durability(&self) -> Durability {
+        Durability::Soft
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        fence(tx, &self.lease).await?;
+        sqlx::query("UPDATE turn SET preview = $2 WHERE id = $1")
+            .bind(self.lease.turn.as_str())
+            .bind(&self.shown)
+            .execute(&mut *tx.conn)
+            .await?;
+        Ok(())
+    }
+}
+
+/// It was taken away.
+struct ForgetPreview(TurnId);
+
+#[async_trait]
+impl Write for ForgetPreview {
+    type Answer = ();
+
+    fn durability(&self) -> Durability {
+        // Taken away twice is taken away.
+        Durability::Soft
+    }
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        forget_preview(tx, &self.0).await
+    }
 }
 
 /// Steps of a running turn.
