@@ -50,7 +50,7 @@ use crate::{
         AccessStore, Apology, BootId, ChannelStore, InboxStore, OutboxStore, SessionStore, Store, TurnStore, Upkeep,
         sqlite::{OpenError, SqliteStore},
     },
-    supervisor::{self, Health},
+    supervisor::{self, Health, Watched},
     tools::{Parts, Registry, exec::Commands},
     upkeep::{self, Ready},
     worker::Worker,
@@ -364,6 +364,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let doors = doors(config, Lang::current());
     log_doors(&doors::with_access(&doors, &access.pairings().await.map_err(StartError::Recover)?, Lang::current()));
     let mut life = Lifecycle::new();
+    let health = Health::default();
     let ready_flag = Ready::default();
     let intake = Arc::new(Intake {
         inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
@@ -378,10 +379,16 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         work: work.clone(),
         lanes: lanes.clone(),
         running: running.clone(),
+        health: health.clone(),
         journal: journal.clone(),
         stopping: life.stopping.clone(),
         senders: SenderRates::default(),
         turned_away: TurnedAway::default(),
+    });
+    let watched: Arc<dyn channel_api::Intake> = Arc::new(Watched {
+        intake: Arc::clone(&intake) as Arc<dyn channel_api::Intake>,
+        health: health.clone(),
+        clock: Arc::clone(&clock),
     });
     let contexts: HashMap<ChannelId, ChannelContext> = channels
         .all()
@@ -389,7 +396,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         .map(|entry| {
             let id = entry.channel.id().clone();
             let context = ChannelContext {
-                intake: Arc::clone(&intake) as Arc<dyn channel_api::Intake>,
+                intake: Arc::clone(&watched),
                 shutdown: life.stopping.clone(),
                 clock: Arc::clone(&clock),
                 kv: Arc::new(Kv { channel: id.clone(), store: Arc::clone(&store) as Arc<dyn ChannelStore> }),
@@ -401,6 +408,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
                     journal: journal.clone(),
                     lanes: lanes.clone(),
                     clock: Arc::clone(&clock),
+                    health: health.clone(),
                 }),
                 pulse: channel_api::Pulse::new(Arc::clone(&clock)),
             };
@@ -434,8 +442,9 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         boot: boot.clone(),
         clock: Arc::clone(&clock),
         pace: Pace::default(),
+        health: health.clone(),
     });
-    let (health, damaged) = (Health::default(), Arc::new(AtomicBool::new(false)));
+    let damaged = Arc::new(AtomicBool::new(false));
     let url = format!(
         "http://{}",
         listener.local_addr().map_err(|source| StartError::Listen { addr: config.server.listen.clone(), source })?
@@ -443,7 +452,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let http = Arc::new(Http {
         config: config.server.clone(),
         data_dir: data.path().to_owned(),
-        intake: Arc::clone(&intake) as Arc<dyn channel_api::Intake>,
+        intake: watched,
         channels: channels.clone(),
         contexts: contexts.clone(),
         work: work.clone(),

@@ -22,6 +22,7 @@ use crate::{
     live,
     outbox::{self, LaneWakeUp},
     store::{BootId, LaneKey, NewPart, NextPart, OutboxPart, OutboxStore, PartOutcome, StoreError},
+    supervisor::Health,
 };
 
 /// The longest pause a platform may ask for in one answer.
@@ -49,6 +50,8 @@ pub struct Delivery {
     pub clock: Arc<dyn Clock>,
     /// How fast it may send.
     pub pace: Pace,
+    /// Is told what went out.
+    pub health: Health,
 }
 
 impl Delivery {
@@ -156,6 +159,7 @@ impl Delivery {
         match sent {
             Ok(receipt) => {
                 debug!(part = %part.id, channel = %lane.channel, "sent");
+                self.health.went_out(&lane.channel, 1, self.clock.now_ms());
                 self.settle(&part, PartOutcome::Sent(receipt)).await;
             }
             Err(error) => self.failed(lane, channel, &part, error).await,

@@ -33,6 +33,7 @@ mod chat;
 mod connection;
 mod error;
 mod events;
+mod metrics;
 mod page;
 mod sockets;
 #[cfg(test)]
@@ -222,6 +223,7 @@ fn routes() -> Vec<Route> {
         delete("/api/access", Token, routing::delete(api::unblock)),
         get("/api/doors", Token, routing::get(api::doors)),
         get("/api/channels", Token, routing::get(api::channels)),
+        get("/metrics", Token, routing::get(metrics::page)),
     ]
 }
 

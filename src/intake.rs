@@ -34,6 +34,7 @@ use crate::{
         Action, Asked, BootId, InboxStore, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, NewPart, OverCap,
         SessionChange, SessionStore, StoreError, Stored, Who,
     },
+    supervisor::{self, Health},
     upkeep::Ready,
 };
 
@@ -70,6 +71,8 @@ pub struct Intake {
     pub lanes: LaneWakeUp,
     /// Reaches running turns.
     pub running: Running,
+    /// How the channels are, for `/status`.
+    pub health: Health,
     /// Tells watchers.
     pub journal: Journal,
     /// Cancelled when the gateway stops: nothing more is accepted.
@@ -298,6 +301,18 @@ impl Intake {
         })))
     }
 
+    /// One line a channel: how it is, when the last message came and the last answer went.
+    fn channel_lines(&self, lang: Lang) -> String {
+        let now = self.clock.now_ms();
+        let chats = self.health.all().into_iter().filter(|(id, _)| !matches!(id.kind(), "web" | "console"));
+        chats
+            .map(|(id, health)| {
+                let [came, went] = [health.last_in, health.last_out].map(|at| supervisor::ago(lang, now, at));
+                format!("\n{}", lang::status_channel(lang, id, health.words(lang), came, went))
+            })
+            .collect()
+    }
+
     /// The answer to a command and what it does to the session.
     async fn obey(
         &self,
@@ -322,7 +337,10 @@ impl Intake {
                 let running = row.as_ref().is_some_and(|row| row.running);
                 let yes_no = if running { lang::yes(lang) } else { lang::no(lang) };
                 let waiting = row.map_or(0, |row| row.pending);
-                let text = lang::status(lang, env!("CARGO_PKG_VERSION"), session, yes_no, waiting, mode.as_str());
+                let mut text = lang::status(lang, env!("CARGO_PKG_VERSION"), session, yes_no, waiting, mode.as_str());
+                if role == Role::Owner {
+                    text.push_str(&self.channel_lines(lang));
+                }
                 (text, SessionChange::None)
             }
             Command::Stop => {

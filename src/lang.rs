@@ -670,6 +670,10 @@ catalogue! {
         en: "{channel} does not run: {why}",
         zh: "{channel} 没有运行：{why}",
     }
+    doctor_channel_waits(channel, why) {
+        en: "{channel} runs and is not connected: {why}",
+        zh: "{channel} 正在运行，但未连接：{why}",
+    }
     doctor_channel_restarts(channel, why) {
         en: "{channel} does not run and is tried again: {why}",
         zh: "{channel} 没有运行，正在重试：{why}",
@@ -975,6 +979,21 @@ catalogue! {
         en: "crawfish {version}\nSession: {session}\nRunning now: {running}\nWaiting messages: {waiting}\nQueue mode: {mode}",
         zh: "小龙虾 {version}\n会话：{session}\n正在处理：{running}\n排队消息：{waiting}\n队列模式：{mode}",
     }
+    status_channel(channel, how, came, went) {
+        en: "{channel}: {how}; last in {came}, last out {went}",
+        zh: "{channel}：{how}；上次收到 {came}，上次发出 {went}",
+    }
+    channel_connected() { en: "connected", zh: "已连接" }
+    channel_runs() { en: "running", zh: "运行中" }
+    channel_not_connected() { en: "not connected", zh: "未连接" }
+    channel_restarts() { en: "restarting", zh: "正在重启" }
+    channel_stopped() { en: "stopped", zh: "已停止" }
+    channel_why(state, why) { en: "{state} ({why})", zh: "{state}（{why}）" }
+    never() { en: "never", zh: "从未" }
+    seconds_ago(n) { en: "{n} s ago", zh: "{n} 秒前" }
+    minutes_ago(n) { en: "{n} min ago", zh: "{n} 分钟前" }
+    hours_ago(n) { en: "{n} h ago", zh: "{n} 小时前" }
+    days_ago(n) { en: "{n} days ago", zh: "{n} 天前" }
     yes() { en: "yes", zh: "是" }
     no() { en: "no", zh: "否" }
     whoami(channel, id, role, how) {

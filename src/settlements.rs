@@ -13,6 +13,7 @@ use crate::{
     journal::Journal,
     outbox::LaneWakeUp,
     store::{ChannelStore, InboxStore, OutboxStore},
+    supervisor::Health,
 };
 
 /// Settlements of one channel.
@@ -29,6 +30,8 @@ pub struct Settlements {
     pub lanes: LaneWakeUp,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// Is told what went out.
+    pub health: Health,
 }
 
 #[async_trait]
@@ -58,7 +61,10 @@ impl SettlementsSeam for Settlements {
 
     async fn handed_over(&self, message: &InboxId, parts: &[PartId]) {
         match self.outbox.handed_over(message, parts, self.clock.now_ms()).await {
-            Ok(lanes) => self.lanes.wake(lanes),
+            Ok(lanes) => {
+                self.health.went_out(&self.channel, parts.len(), self.clock.now_ms());
+                self.lanes.wake(lanes);
+            }
             // They stay held and are delivered by callback, under the same ids, after the next start.
             Err(error) => warn!(%error, entry = %message, "an answer in place could not be marked as sent"),
         }

@@ -2,15 +2,18 @@
 
 use std::path::Path;
 
+use channel_api::Clock as _;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{client::Client, exit::Exit, reach, show};
 use crate::{
+    clock::SystemClock,
     config::{Env, doors},
     inspect::{Method, Request},
     lang::{self, Lang},
+    supervisor,
 };
 
 /// Looks at the channels. 查看渠道。
@@ -60,8 +63,9 @@ impl Channels {
             } else if rows.is_empty() {
                 show::line(&lang::door_channel(Lang::current()));
             } else {
-                let cells: Vec<Vec<String>> = rows.iter().map(|row| row.cells(live.is_some())).collect();
-                show::table(&["STATE", "ADMITS", "CHANNEL", "WHY"], &cells);
+                let now = SystemClock::new().now_ms();
+                let cells: Vec<Vec<String>> = rows.iter().map(|row| row.cells(live.is_some(), now)).collect();
+                show::table(&["STATE", "ADMITS", "LAST IN", "LAST OUT", "RESTARTS", "CHANNEL", "WHY"], &cells);
             }
             Exit::Ok
         })
@@ -79,17 +83,26 @@ struct Row {
 }
 
 impl Row {
-    /// Its cells; `running`: a gateway runs.
-    fn cells(&self, running: bool) -> Vec<String> {
+    /// Its cells at `now`; `running`: a gateway runs.
+    fn cells(&self, running: bool, now: i64) -> Vec<String> {
         let state = match &self.health {
+            Some(HealthRow { connected: Some(true), .. }) => "connected",
+            Some(HealthRow { connected: Some(false), .. }) => "waiting",
             Some(health) => health.state.as_str(),
             None if !self.enabled => "off",
             // Not in the gateway that runs: it has not read this section yet.
             None if running => "new",
             None => "on",
         };
-        let why = self.health.as_ref().and_then(|health| health.reason.clone()).unwrap_or_default();
-        vec![state.to_owned(), self.admits.to_owned(), self.channel.clone(), why]
+        let health = self.health.as_ref();
+        let ago = |at: fn(&HealthRow) -> Option<i64>| match health {
+            Some(health) => supervisor::ago(Lang::current(), now, at(health)),
+            None => "-".to_owned(),
+        };
+        let restarts = health.map_or("-".to_owned(), |health| health.restarts.to_string());
+        let why = health.and_then(|health| health.reason.clone().or_else(|| health.waits.clone())).unwrap_or_default();
+        let (came, went) = (ago(|health| health.last_in), ago(|health| health.last_out));
+        vec![state.to_owned(), self.admits.to_owned(), came, went, restarts, self.channel.clone(), why]
     }
 }
 
@@ -102,13 +115,24 @@ pub struct ChannelRow {
     pub health: Option<HealthRow>,
 }
 
-/// How a channel is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// How a channel is; what an older gateway does not say is missing.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HealthRow {
     /// `running`, `restarting`, `stopped`, …
     pub state: String,
     /// Why it does not run.
     pub reason: Option<String>,
+    /// Whether it is connected to its platform, where that is known.
+    pub connected: Option<bool>,
+    /// Why it is not, or for what it waits.
+    pub waits: Option<String>,
+    /// Restarts since the start.
+    pub restarts: u32,
+    /// When the last message came, in epoch milliseconds.
+    pub last_in: Option<i64>,
+    /// When the last part was sent, in epoch milliseconds.
+    pub last_out: Option<i64>,
 }
 
 impl ChannelRow {
@@ -127,18 +151,28 @@ mod tests {
 
     #[test]
     fn the_state_is_that_of_the_gateway_that_runs() {
-        let row = |enabled, health: Option<(&str, Option<&str>)>| Row {
+        let row = |enabled, health: Option<HealthRow>| Row {
             channel: "telegram:main".to_owned(),
             enabled,
             admits: "listed",
-            health: health
-                .map(|(state, reason)| HealthRow { state: state.to_owned(), reason: reason.map(str::to_owned) }),
+            health,
         };
-        let stopped = row(true, Some(("stopped", Some("401")))).cells(true);
-        assert_eq!(stopped, ["stopped", "listed", "telegram:main", "401"]);
-        assert_eq!(row(true, Some(("running", None))).cells(true)[0], "running");
-        assert_eq!(row(true, None).cells(true)[0], "new");
-        assert_eq!(row(true, None).cells(false)[0], "on");
-        assert_eq!(row(false, None).cells(true)[0], "off");
+        let health = |state: &str, reason: Option<&str>| HealthRow {
+            state: state.to_owned(),
+            reason: reason.map(str::to_owned),
+            ..HealthRow::default()
+        };
+        let stopped = row(true, Some(health("stopped", Some("401")))).cells(true, 0);
+        let never = supervisor::ago(Lang::current(), 0, None);
+        assert_eq!(stopped, ["stopped", "listed", &never, &never, "0", "telegram:main", "401"]);
+        assert_eq!(row(true, Some(health("running", None))).cells(true, 0)[0], "running");
+        let waits =
+            HealthRow { connected: Some(false), waits: Some("for a client".to_owned()), ..health("running", None) };
+        let waits = row(true, Some(waits)).cells(true, 0);
+        assert_eq!((waits[0].as_str(), waits[6].as_str()), ("waiting", "for a client"));
+        assert_eq!(row(true, None).cells(true, 0)[0], "new");
+        assert_eq!(row(true, None).cells(false, 0)[2], "-");
+        assert_eq!(row(true, None).cells(false, 0)[0], "on");
+        assert_eq!(row(false, None).cells(true, 0)[0], "off");
     }
 }

@@ -55,6 +55,7 @@ struct Gateway {
     door: Arc<Door>,
     journal: Journal,
     ready: Ready,
+    health: Health,
     stopping: CancellationToken,
     abort: CancellationToken,
     written: tokio::sync::Mutex<mpsc::UnboundedReceiver<bool>>,
@@ -101,7 +102,7 @@ async fn start_on(
     let channels = Channels::new(entries);
     let (store, intake, access) = parts(&channels);
     let context = fake::context(intake.clone(), clock.clone());
-    let (ready, stopping) = (Ready::default(), CancellationToken::new());
+    let (ready, health, stopping) = (Ready::default(), Health::default(), CancellationToken::new());
     let http = Arc::new(Http {
         config,
         data_dir: dir.path().to_owned(),
@@ -111,7 +112,7 @@ async fn start_on(
         work: crate::inbox::WakeUp::default(),
         store,
         journal: journal.clone(),
-        health: Health::default(),
+        health: health.clone(),
         agents: Agents::new([]),
         access,
         turned_away: Default::default(),
@@ -131,7 +132,7 @@ async fn start_on(
     let written = tokio::sync::Mutex::new(written);
     let (rows, door) = fakes;
     let url = main_url;
-    Gateway { url, channels_url, client, dir, rows, door, journal, ready, stopping, abort, written, tasks }
+    Gateway { url, channels_url, client, dir, rows, door, journal, ready, health, stopping, abort, written, tasks }
 }
 
 impl Gateway {

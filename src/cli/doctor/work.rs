@@ -108,7 +108,10 @@ pub async fn channels(client: &Client, lang: Lang) -> Vec<Finding> {
 
 fn channel(row: &ChannelRow, lang: Lang) -> Option<Finding> {
     let ChannelRow { id, health } = row;
-    let HealthRow { state, reason } = health.as_ref()?;
+    let HealthRow { state, reason, connected, waits, .. } = health.as_ref()?;
+    if state == "running" && *connected == Some(false) {
+        return Some(bad(lang::doctor_channel_waits(lang, id, shown(waits.as_deref().unwrap_or_default()))));
+    }
     let Some(reason) = reason else {
         let own = id.starts_with("web:") || id.starts_with("console:");
         return (state == "running" && !own).then(|| good(lang::doctor_channel_runs(lang, id)));
@@ -194,7 +197,11 @@ mod tests {
     fn what_to_do_about_a_channel_is_told_and_its_words_are_escaped() {
         let row = |id: &str, state: &str, reason: Option<&str>| ChannelRow {
             id: id.to_owned(),
-            health: Some(HealthRow { state: state.to_owned(), reason: reason.map(str::to_owned) }),
+            health: Some(HealthRow {
+                state: state.to_owned(),
+                reason: reason.map(str::to_owned),
+                ..HealthRow::default()
+            }),
         };
         let text = |row: &ChannelRow| channel(row, Lang::En).expect("it is told");
         let token = "Telegram does not accept the token: Unauthorized\u{1b}[2J; get a new one";

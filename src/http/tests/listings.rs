@@ -53,6 +53,7 @@ async fn real() -> Real {
                 work: WakeUp::default(),
                 lanes: LaneWakeUp::default(),
                 running: Running::default(),
+                health: Default::default(),
                 journal,
                 stopping: CancellationToken::new(),
                 senders: SenderRates::default(),
@@ -219,4 +220,26 @@ async fn a_dead_letter_is_queued_again_or_let_go() {
             assert_eq!(real.claim().await.entries[0].id, task);
         }
     }
+}
+
+#[tokio::test]
+async fn the_figures_are_for_whoever_holds_the_token() {
+    let real = real().await;
+    assert_eq!(status(real.gateway.get("/metrics")).await, 401);
+    let answer = sent(bearer(real.gateway.get("/metrics"), GOOD)).await;
+    assert_eq!(answer.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    let text = answer.text().await.expect("text");
+    for line in ["# TYPE crawfish_channel_up gauge", "crawfish_queued_messages 0", "crawfish_dead_letters 0"] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    let health = &real.gateway.health;
+    health.came_in(&channel_api::ChannelId::new("echo", "one"), 2, real.clock.now_ms() - 61_000);
+    let text = sent(bearer(real.gateway.get("/metrics"), GOOD)).await.text().await.expect("text");
+    assert!(text.contains("crawfish_channel_in_total{channel=\"echo:one\"} 2\n"), "{text}");
+    let age =
+        text.lines().find_map(|line| line.strip_prefix("crawfish_channel_last_in_seconds{channel=\"echo:one\"} "));
+    assert!(age.and_then(|age| age.parse::<f64>().ok()).is_some_and(|age| (61.0..120.0).contains(&age)), "{text}");
+    assert!(!text.contains("last_out_seconds{"), "{text}");
+    let listed = real.get("/api/channels").await;
+    assert_eq!(listed["channels"][0]["health"]["in_total"], 2, "{listed}");
 }
