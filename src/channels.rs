@@ -32,6 +32,7 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "console", owners_own: true, check: console::check, build: console::build },
     Kind { name: "webhook", owners_own: false, check: webhook::check, build: webhook::build },
     Kind { name: "telegram", owners_own: false, check: telegram::check, build: telegram::build },
+    Kind { name: "feishu", owners_own: false, check: feishu::check, build: feishu::build },
 ];
 
 /// What a channel is built from.
@@ -122,6 +123,23 @@ mod telegram {
     }
 
     fn read(settings: &toml::Table) -> Result<channel_telegram::Config, String> {
+        settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+}
+
+mod feishu {
+    use super::*;
+
+    pub fn check(settings: &toml::Table) -> Result<(), String> {
+        read(settings)?.check().map_err(|error| error.to_string())
+    }
+
+    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
+        let feishu = channel_feishu::Feishu::new(channel.id.account(), &read(channel.settings)?, channel.network);
+        Ok(Arc::new(feishu.map_err(|error| error.to_string())?))
+    }
+
+    fn read(settings: &toml::Table) -> Result<channel_feishu::Config, String> {
         settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
     }
 }

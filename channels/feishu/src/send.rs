@@ -85,7 +85,9 @@ pub async fn send(feishu: &Feishu, to: &Address, part: &Part, key: &SendKey) -> 
     let body = Body::deserialize(&part.body).unwrap_or_default();
     let api = &feishu.api;
     if let Some(handle) = key.replaces.as_deref().and_then(Handle::of) {
-        let forms = finals(part, &body, &target);
+        // A file takes no card's place.
+        let forms =
+            if body.file.is_none() && body.document.is_none() { finals(part, &body, &target) } else { Vec::new() };
         match feishu.streams.finish(api, &handle, &forms, feishu.now()).await? {
             Finished::Shown(message) => return Ok(sent(feishu, &target, part, key, Some(message)).await),
             Finished::Gone => {

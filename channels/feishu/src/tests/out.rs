@@ -422,6 +422,19 @@ async fn a_final_text_with_six_tables_fits_its_preview() {
 }
 
 #[tokio::test]
+async fn a_file_does_not_become_the_line_of_a_preview() {
+    let rig = Rig::new("").await;
+    let to = direct().address(rig.channel.id());
+    let preview = rig.channel.live().expect("live").begin(&to, "look").await.expect("shown");
+    let source = rig.gateway.context().media.store(b"\x89PNG".to_vec().into(), None).await.expect("stored").source;
+    let mut reply = Reply::message("");
+    reply.attachments = vec![attachment(AttachmentKind::Image, source, "a.png", "image/png")];
+    let part = rig.channel.render(&reply, Level::Rich).remove(0);
+    rig.send(&direct(), &part, &finishing(&preview)).await.expect("sent");
+    assert_eq!(rig.platform.read(), ["[image]"]);
+}
+
+#[tokio::test]
 async fn without_the_permission_nothing_is_shown_early_and_the_answer_comes_all_the_same() {
     let rig = Rig::new("").await;
     let to = direct().address(rig.channel.id());
