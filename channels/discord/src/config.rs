@@ -1,0 +1,281 @@
+//! The section `[channels.discord.<account>]`, without the keys that every channel has.
+
+use std::fmt;
+
+use base64::Engine as _;
+use serde::{Deserialize, Deserializer, de};
+use url::{Host, Url};
+
+/// Where the REST API is, when the config does not say.
+const API_URL: &str = "https://discord.com/api/v10";
+
+/// One bot.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The bot's token, from the page "Bot" of the Developer Portal.
+    pub token: Secret,
+    /// Where the REST API is. Plain `http` only on this machine or a private network, because every call carries the
+    /// token.
+    #[serde(default = "default_api_url")]
+    pub api_url: String,
+    /// Where the gateway is; asked of the REST API when it is not set.
+    #[serde(default)]
+    pub gateway_url: Option<String>,
+    /// Asks for the privileged Message Content intent. Without it only direct messages, and messages that mention the
+    /// bot, have words.
+    #[serde(default = "yes")]
+    pub message_content: bool,
+    /// Registers the bot's slash commands.
+    #[serde(default = "yes")]
+    pub commands: bool,
+    /// How old a message may be, in minutes, that is fetched after a gap; 0 fetches none.
+    #[serde(default = "default_backfill")]
+    pub backfill_minutes: u32,
+    /// The largest file that is taken in, in MiB.
+    #[serde(default = "default_file")]
+    pub max_file_mb: u32,
+}
+
+fn default_api_url() -> String {
+    API_URL.to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_backfill() -> u32 {
+    10
+}
+
+fn default_file() -> u32 {
+    25
+}
+
+/// A text that is never shown.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The deserializer's own words for a wrong type would show the value.
+        match serde_json::Value::deserialize(deserializer)? {
+            serde_json::Value::String(text) => Ok(Self(text)),
+            _ => Err(de::Error::custom("`token` must be a text in quotes")),
+        }
+    }
+}
+
+/// Why no channel can be built. Each names its key; none shows a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The token is not what the Developer Portal gives.
+    #[error("`token` {0}")]
+    BadToken(&'static str),
+    /// Not an address that the API can be called at.
+    #[error("`api_url` {0}")]
+    BadApiUrl(String),
+    /// Not an address that the gateway can be at.
+    #[error("`gateway_url` {0}")]
+    BadGatewayUrl(String),
+    /// A number out of its range.
+    #[error("`{0}` must be from {1} to {2}")]
+    OutOfRange(&'static str, u32, u32),
+    /// The HTTP client could not be built.
+    #[error("the HTTP client cannot be built: {0}")]
+    Client(String),
+}
+
+impl Config {
+    /// Everything that can be said without asking Discord.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the key.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if let Some(problem) = problem_of(self.token.expose()) {
+            return Err(ConfigError::BadToken(problem));
+        }
+        self.api()?;
+        self.gateway()?;
+        if self.backfill_minutes > 24 * 60 {
+            return Err(ConfigError::OutOfRange("backfill_minutes", 0, 24 * 60));
+        }
+        if !(1..=500).contains(&self.max_file_mb) {
+            return Err(ConfigError::OutOfRange("max_file_mb", 1, 500));
+        }
+        Ok(())
+    }
+
+    /// Where the REST API is.
+    pub(crate) fn api(&self) -> Result<Url, ConfigError> {
+        address(&self.api_url, "https", "http").map_err(ConfigError::BadApiUrl)
+    }
+
+    /// Where the gateway is, if the section says so.
+    pub(crate) fn gateway(&self) -> Result<Option<Url>, ConfigError> {
+        let Some(text) = &self.gateway_url else { return Ok(None) };
+        address(text, "wss", "ws").map(Some).map_err(ConfigError::BadGatewayUrl)
+    }
+}
+
+/// The bot's id: the first part of its token is this number in base64.
+pub(crate) fn bot_id(token: &str) -> Option<String> {
+    let first = token.split('.').next()?.trim_end_matches('=');
+    let bytes = base64::engine::general_purpose::STANDARD_NO_PAD.decode(first).ok()?;
+    let id = String::from_utf8(bytes).ok()?;
+    ((1..=20).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_digit())).then_some(id)
+}
+
+fn address(text: &str, secure: &str, bare: &str) -> Result<Url, String> {
+    let url = Url::parse(text.trim()).map_err(|error| format!("is no URL: {error}"))?;
+    let Some(host) = url.host() else { return Err("names no host".to_owned()) };
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must not hold a user name or password".to_owned());
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("must end with its path: no `?` and no `#`".to_owned());
+    }
+    match url.scheme() {
+        scheme if scheme == secure => Ok(url),
+        scheme if scheme == bare && is_near(&host) => Ok(url),
+        scheme if scheme == bare => {
+            Err(format!("must begin with {secure}://: the token would cross the network unprotected"))
+        }
+        _ => Err(format!("must begin with {secure}://")),
+    }
+}
+
+/// Whether a host is this machine or on a private network: a name without a dot is a container's or a neighbour's.
+fn is_near(host: &Host<&str>) -> bool {
+    match host {
+        Host::Ipv4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        Host::Ipv6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+        Host::Domain(name) => {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            !name.contains('.') || [".localhost", ".local", ".internal", ".lan"].iter().any(|end| name.ends_with(end))
+        }
+    }
+}
+
+/// What is wrong with a token, in words that fit behind its key.
+fn problem_of(token: &str) -> Option<&'static str> {
+    let lower = token.trim_start().to_ascii_lowercase();
+    if token.trim().is_empty() {
+        return Some("is empty: Developer Portal → your application → Bot → Reset Token gives one");
+    }
+    if lower.starts_with("bot ") || lower.starts_with("bearer ") {
+        return Some("must stand alone, without `Bot` or `Bearer` in front");
+    }
+    if token.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Some("has white space or control characters around or in it");
+    }
+    if token.contains(['"', '\'', '“', '”', '‘', '’', '`']) {
+        return Some("has quotes in it: it must stand alone");
+    }
+    if token.starts_with("${") {
+        return Some("is a variable without a value");
+    }
+    let letters = token.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'='));
+    if !letters || token.split('.').count() != 3 || token.split('.').any(str::is_empty) {
+        return Some(
+            "is no bot token: it has three parts with dots between them (not the client secret or public key)",
+        );
+    }
+    if bot_id(token).is_none() {
+        return Some("is no bot token: its first part must be the bot's number in base64");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "1000000000000000001" in base64, and two parts of nonsense.
+    const TOKEN: &str = "MTAwMDAwMDAwMDAwMDAwMDAwMQ.GaBcDe.abcdefghijklmnopqrstuvwxyz0123456789-_";
+
+    fn section(more: &str) -> Config {
+        toml::from_str(&format!("token = '{TOKEN}'\n{more}")).expect("a section")
+    }
+
+    #[test]
+    fn the_smallest_section_is_enough() {
+        let config = section("");
+        assert_eq!(config.check(), Ok(()));
+        assert_eq!(config.api().map(|url| url.to_string()).as_deref(), Ok("https://discord.com/api/v10"));
+        assert_eq!((config.message_content, config.commands, config.backfill_minutes), (true, true, 10));
+        assert_eq!(bot_id(TOKEN).as_deref(), Some("1000000000000000001"));
+    }
+
+    #[test]
+    fn bad_input_9_a_token_with_anything_around_it_is_refused_and_never_shown() {
+        for token in [
+            "",
+            "  ",
+            "Bot MTAwMDAwMDAwMDAwMDAwMDAwMQ.GaBcDe.abc",
+            "Bearer x.y.z",
+            "MTAwMDAwMDAwMDAwMDAwMDAwMQ.GaBcDe.abc\n",
+            "\"MTAwMDAwMDAwMDAwMDAwMDAwMQ.GaBcDe.abc\"",
+            "${DISCORD_TOKEN}",
+            "0123456789abcdef0123456789abcdef",
+            "eHh4.GaBcDe.abc",
+            "MTAwMDAwMDAwMDAwMDAwMDAwMQ..abc",
+        ] {
+            let config = Config { token: Secret::from(token), ..section("") };
+            let error = config.check().expect_err(token);
+            assert!(matches!(error, ConfigError::BadToken(_)), "{token:?}");
+            assert!(token.trim().len() < 5 || !error.to_string().contains(token.trim()), "{error}");
+        }
+        assert!(!format!("{:?}", section("")).contains("GaBcDe"));
+        let wrong = toml::from_str::<Config>("token = 123456789").expect_err("a number");
+        assert!(!wrong.message().contains("123456789"), "{wrong}");
+    }
+
+    #[test]
+    fn the_token_crosses_no_open_network() {
+        for (url, good) in [
+            ("https://relay.example.org/discord/api/v10", true),
+            ("http://127.0.0.1:8080/api/v10", true),
+            ("http://discord.internal/api/v10", true),
+            ("http://relay.example.org/api", false),
+            ("https://user:pw@relay.example.org", false),
+            ("ftp://example.org", false),
+            ("discord.com", false),
+        ] {
+            assert_eq!(section(&format!("api_url = '{url}'")).check().is_ok(), good, "{url}");
+        }
+        for (url, good) in [("wss://gateway.discord.gg", true), ("ws://10.0.0.1:1", true), ("ws://example.org", false)]
+        {
+            assert_eq!(section(&format!("gateway_url = '{url}'")).check().is_ok(), good, "{url}");
+        }
+    }
+
+    #[test]
+    fn bad_input_3_and_4_unknown_keys_and_wrong_numbers_are_refused() {
+        assert!(toml::from_str::<Config>(&format!("token = '{TOKEN}'\ntokn = 'x'")).is_err());
+        assert_eq!(
+            section("backfill_minutes = 5000").check(),
+            Err(ConfigError::OutOfRange("backfill_minutes", 0, 1440))
+        );
+        assert!(section("max_file_mb = 0").check().is_err());
+    }
+}
