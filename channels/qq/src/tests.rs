@@ -596,6 +596,20 @@ async fn rule_5_after_the_window_no_request_is_made() {
 }
 
 #[tokio::test]
+async fn a_late_answer_goes_to_a_newer_message_of_the_conversation() {
+    let desk = Desk::running().await;
+    desk.qq.event("GROUP_AT_MESSAGE_CREATE", fake::Qq::group("m1", "X", "M", "a hard question"));
+    desk.gateway.intake.until_stored(1).await;
+    let to = desk.gateway.intake.events()[0].address.clone();
+    desk.gateway.clock.advance(Duration::from_secs(6 * 60));
+    assert_eq!(SendClass::of(&desk.say(&to, "late").await), SendClass::Refused);
+    desk.qq.event("GROUP_AT_MESSAGE_CREATE", fake::Qq::group("m2", "X", "M", "are you there?"));
+    desk.gateway.intake.until_stored(2).await;
+    desk.say(&to, "the answer at last").await.expect("sent");
+    assert_eq!(desk.qq.look(|told| told.sent[0].body["msg_id"].clone()), "m2");
+}
+
+#[tokio::test]
 async fn rule_6_markdown_that_is_refused_is_sent_as_text_once_and_remembered() {
     let mut desk = Desk::new("").await;
     desk.qq.forbid_markdown();
