@@ -13,6 +13,7 @@ const API_URL: &str = "https://api.telegram.org";
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// What @BotFather gave: `123456789:AA…`.
+    #[serde(deserialize_with = "token")]
     pub token: Secret,
     /// Where the Bot API is: a server of one's own, or one under a path of another. Plain `http` only on this machine
     /// or a private network, because the token is part of every address.
@@ -26,6 +27,7 @@ pub struct Config {
     pub webhook_url: Option<String>,
     /// In mode `webhook`: what Telegram has to say with each update, so that nobody else can. 16 to 256 characters of
     /// `A-Z`, `a-z`, `0-9`, `_` and `-`.
+    #[serde(default, deserialize_with = "secret_token")]
     pub secret_token: Option<Secret>,
     /// Whether sends keep to the pace that Telegram allows. `off` is for a server of one's own that has no limits.
     #[serde(default)]
@@ -80,13 +82,19 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The deserializer's own words for a wrong type would show the value.
-        match serde_json::Value::deserialize(deserializer)? {
-            serde_json::Value::String(text) => Ok(Self(text)),
-            _ => Err(de::Error::custom("it must be a text in quotes")),
-        }
+fn token<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+    secret(deserializer, "token")
+}
+
+fn secret_token<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
+    secret(deserializer, "secret_token").map(Some)
+}
+
+/// The deserializer's own words for a wrong type would show the value.
+fn secret<'de, D: Deserializer<'de>>(deserializer: D, key: &str) -> Result<Secret, D::Error> {
+    match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::String(text) => Ok(Secret(text)),
+        _ => Err(de::Error::custom(format!("`{key}` must be a text in quotes"))),
     }
 }
 
@@ -289,6 +297,8 @@ mod tests {
         }
         let said = check("token = 123456789");
         assert!(said.contains("text in quotes") && !said.contains("123456789"), "{said}");
+        let said = check(&format!("token = '{GOOD}'\nsecret_token = 4242424242"));
+        assert!(said.contains("`secret_token` must") && !said.contains("424242"), "{said}");
         let shown = format!("{:?}", toml::from_str::<Config>(&format!("token = '{GOOD}'")));
         assert!(!shown.contains("AAF0"), "{shown}");
     }

@@ -79,7 +79,7 @@ pub fn inbound(channel: &ChannelId, me: &Me, update: &Value) -> Option<Taken> {
     if command.is_some_and(|(_, to)| to.is_some_and(|to| !to.eq_ignore_ascii_case(&me.username))) {
         return None;
     }
-    let (attachments, file) = attachment(message).map_or((Vec::new(), None), |(it, file)| (vec![it], file));
+    let (mut attachments, mut file) = attachment(message).map_or((Vec::new(), None), |(it, file)| (vec![it], file));
     let text = with_content(words.without_our_name(me), message);
     if text.trim().is_empty() && attachments.is_empty() {
         return None;
@@ -101,6 +101,15 @@ pub fn inbound(channel: &ChannelId, me: &Me, update: &Value) -> Option<Taken> {
     } else {
         forwarded.then_some(NEXT_FORWARD)
     };
+    // "What is this?" in answer to a picture: the picture is what is asked about.
+    if attachments.is_empty()
+        && mentions_us
+        && kind == InboundKind::Message
+        && let Some((answered, Some(its))) = message.get("reply_to_message").and_then(attachment)
+    {
+        attachments.push(answered);
+        file = Some(its);
+    }
     let thread = thread(chat, message);
     let target = Target { chat: chat_id, thread, reply: (!direct).then(|| i32::try_from(message_id).ok()).flatten() };
     let date = integer(message, "date");

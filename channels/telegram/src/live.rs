@@ -134,12 +134,16 @@ impl Live<'_> {
             Level::Rich => Look::html(html.clone()),
             Level::Plain => Look::plain(plain.clone()),
         };
-        let sent = match self.message(chat, &target, look(Level::Rich)).await {
-            Err(ApiError::Refused { code: 400, description }) if description.contains("can't parse") => {
-                self.message(chat, &target, look(Level::Plain)).await
-            }
-            sent => sent,
-        };
+        let mut chat = chat;
+        let mut sent = self.message(chat, &target, look(Level::Rich)).await;
+        if let Err(ApiError::Moved(new)) = sent {
+            self.moves.remember(chat, new).await;
+            chat = new;
+            sent = self.message(chat, &target, look(Level::Rich)).await;
+        }
+        if matches!(&sent, Err(ApiError::Refused { code: 400, description }) if description.contains("can't parse")) {
+            sent = self.message(chat, &target, look(Level::Plain)).await;
+        }
         let sent = sent.map_err(|error| self.failed(chat, error))?;
         let message = sent.get("message_id").and_then(Value::as_i64);
         let message = message.ok_or_else(|| SendError::Unknown("Telegram named no message".to_owned()))?;

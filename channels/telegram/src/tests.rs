@@ -403,6 +403,21 @@ async fn a_preview_that_is_gone_is_followed_by_a_message_and_one_before_a_file_i
 }
 
 #[tokio::test]
+async fn bad_input_49_a_preview_follows_a_group_that_moved() {
+    let chat = Chat::new().await;
+    let live = chat.channel.live().expect("it shows");
+    let old = -777;
+    chat.telegram.group(&group(old), ADA, "hello");
+    chat.telegram.then("sendMessage", [Fault::Moved(GROUP)]);
+    let preview = live.begin(&to(old), "The first words of it").await.expect("shown");
+    live.update(&to(old), &preview, "The first words of it all").await.expect("shown");
+    let reply = Reply::message("The first words of it all.");
+    assert!(chat.say(old, &reply, Some(&preview)).await[0].is_ok());
+    let sent = chat.telegram.sent_to(GROUP);
+    assert_eq!((sent.len(), sent[0].text.as_str(), sent[0].earlier.len()), (1, "The first words of it all.", 2));
+}
+
+#[tokio::test]
 async fn a_429_stops_a_preview_until_it_is_due() {
     let chat = Chat::new().await;
     let live = chat.channel.live().expect("it shows");

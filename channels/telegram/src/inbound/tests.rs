@@ -232,6 +232,23 @@ fn of_what_moves_the_still_picture_is_taken_and_what_has_no_id_is_told_to_be_mis
 }
 
 #[test]
+fn who_answers_a_picture_with_a_question_asks_about_the_picture() {
+    let photo = recorded("photo with caption")["message"].clone();
+    let mut asked = in_group("@crawfish_bot what is this?", json!([entity("mention", 0, 13)]));
+    asked["message"]["reply_to_message"] = photo.clone();
+    let event = inbound(&channel(), &me(), &asked).expect("a message");
+    assert_eq!(event.file.map(|file| file.id).as_deref(), Some("AgACAgIAAxkBAAN"));
+    assert_eq!((event.event.attachments.len(), event.event.more_expected), (1, None));
+    // Their own file goes first, and what is not said to us fetches nothing.
+    asked["message"]["voice"] = recorded("voice")["message"]["voice"].clone();
+    let event = inbound(&channel(), &me(), &asked).expect("a message");
+    assert_eq!(event.file.map(|file| file.id).as_deref(), Some("AwAC"));
+    let mut small_talk = in_group("nice", json!([]));
+    small_talk["message"]["reply_to_message"] = photo;
+    assert_eq!(inbound(&channel(), &me(), &small_talk).expect("a message").file, None);
+}
+
+#[test]
 fn a_pressed_button_is_what_it_stands_for_in_the_name_of_who_pressed_it() {
     let event = taken(&recorded("callback"));
     assert_eq!(
