@@ -33,7 +33,6 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "webhook", owners_own: false, check: webhook::check, build: webhook::build },
     Kind { name: "telegram", owners_own: false, check: telegram::check, build: telegram::build },
     Kind { name: "feishu", owners_own: false, check: feishu::check, build: feishu::build },
-    Kind { name: "qq", owners_own: false, check: qq::check, build: qq::build },
 ];
 
 /// What a channel is built from.
@@ -141,23 +140,6 @@ mod feishu {
     }
 
     fn read(settings: &toml::Table) -> Result<channel_feishu::Config, String> {
-        settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
-    }
-}
-
-mod qq {
-    use super::*;
-
-    pub fn check(settings: &toml::Table) -> Result<(), String> {
-        read(settings)?.check().map_err(|error| error.to_string())
-    }
-
-    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
-        let qq = channel_qq::Qq::new(channel.id.account(), &read(channel.settings)?, channel.network.clone());
-        Ok(Arc::new(qq.map_err(|error| error.to_string())?))
-    }
-
-    fn read(settings: &toml::Table) -> Result<channel_qq::Config, String> {
         settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
     }
 }

@@ -8,7 +8,6 @@ pub mod gateway;
 pub mod load;
 pub mod mark;
 pub mod model_server;
-pub mod qq;
 pub mod shapes;
 pub mod telegram;
 pub mod wait;

@@ -20,7 +20,7 @@ use axum::{
     response::Response,
     routing::post,
 };
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
@@ -53,6 +53,8 @@ pub enum Say {
     After(Gate, Box<Say>),
     /// First takes its time.
     Slowly(Duration, Box<Say>),
+    /// A text that is written before everybody's eyes: after each few characters so long a pause.
+    Written(Duration, String),
     /// 429 with `Retry-After`, 500 and the like.
     Status(u16, Option<u32>),
     /// 400: the messages are not in the order that this provider wants, in DashScope's words.
@@ -391,6 +393,8 @@ async fn perform(ask: &Ask, mut say: Say) -> Response {
                 return event_stream(Body::from_stream(stream::iter(chunks)));
             }
             Say::Text(text) if stream => return event_stream(streamed_text(&text)),
+            Say::Written(pause, text) if stream => return event_stream(written(pause, &text)),
+            Say::Written(_, text) => Say::Text(text),
             Say::Calls(calls) if stream => return event_stream(streamed_calls(&calls)),
             Say::Text(text) => return whole(&json!({ "role": "assistant", "content": text }), "stop"),
             Say::Calls(calls) => {
@@ -447,13 +451,25 @@ fn end(finish: &str) -> [String; 3] {
     [chunk(&json!({}), Some(finish)), format!("data: {last}\n\n"), "data: [DONE]\n\n".to_owned()]
 }
 
-/// In pieces of a few characters.
 fn streamed_text(text: &str) -> Body {
+    body_of(chunks_of(text))
+}
+
+/// In pieces of a few characters.
+fn chunks_of(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let mut chunks = vec![chunk(&json!({ "role": "assistant", "content": "" }), None)];
     chunks.extend(chars.chunks(7).map(|piece| chunk(&json!({ "content": piece.iter().collect::<String>() }), None)));
     chunks.extend(end("stop"));
-    body_of(chunks)
+    chunks
+}
+
+fn written(pause: Duration, text: &str) -> Body {
+    let chunks = stream::iter(chunks_of(text)).then(move |chunk| async move {
+        tokio::time::sleep(pause).await;
+        Ok::<_, Infallible>(Bytes::from(chunk))
+    });
+    Body::from_stream(chunks)
 }
 
 /// The arguments in two pieces.

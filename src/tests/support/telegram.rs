@@ -150,12 +150,16 @@ struct Told {
     files: HashMap<String, Vec<u8>>,
     posted: Vec<Posted>,
     secret: Option<String>,
+    /// Where the webhook's host leads to.
+    reached: Option<watch::Receiver<String>>,
     failed_post: Option<String>,
     calls: Vec<Call>,
     faults: HashMap<String, VecDeque<Fault>>,
     allowed: Option<Vec<String>>,
     webhook: Option<String>,
     revoked: bool,
+    /// When each chat was written to; kept and judged where limits are enforced.
+    written: Option<Vec<(Duration, i64)>>,
     /// The poll that may wait; an older one ends with 409.
     poll: u64,
     waiting: bool,
@@ -265,6 +269,11 @@ impl Telegram {
         self.inner.lock().answered.clone()
     }
 
+    /// From now on the webhook's host leads to whoever listens at this address, whatever its name is.
+    pub fn reach(&self, address: watch::Receiver<String>) {
+        self.inner.change(|told| told.reached = Some(address));
+    }
+
     /// Every post to the webhook.
     pub fn posted(&self) -> Vec<Posted> {
         self.inner.lock().posted.clone()
@@ -278,6 +287,12 @@ impl Telegram {
     /// Does this with the next calls of a method, one after another. `file` is the download of a file.
     pub fn then(&self, method: &str, faults: impl IntoIterator<Item = Fault>) {
         self.inner.change(|told| told.faults.entry(method.to_lowercase()).or_default().extend(faults));
+    }
+
+    /// From now on what comes too fast is refused: more than 30 calls in a second, 5 in a second to one chat, 20 in a
+    /// minute to a group.
+    pub fn enforce_limits(&self) {
+        self.inner.change(|told| told.written = Some(Vec::new()));
     }
 
     /// The token is no longer good.
@@ -528,6 +543,9 @@ async fn serve(
         }
         Some(Fault::Body(body)) => Answered { status: 200, body: (*body).to_owned(), html: false },
         Some(Fault::Reset) => Answered::no(500, "never seen"),
+        _ if too_fast(&mut inner.lock(), &method, &body, at) => {
+            Answered::with(429, "Too Many Requests: retry after 3", &json!({ "retry_after": 3 }))
+        }
         None | Some(Fault::DoneThenReset | Fault::Slow(_)) => perform(&inner, &method, &body, file, at).await,
     };
     let call = Call { at, method, body, status: answered.status };
@@ -583,6 +601,23 @@ async fn perform(inner: &Inner, method: &str, body: &Value, file: Option<SentFil
         }),
         _ => Answered::no(404, "Not Found: method not found"),
     }
+}
+
+/// Whether a call that people see comes too fast.
+fn too_fast(told: &mut Told, method: &str, body: &Value, at: Duration) -> bool {
+    let seen = ["sendmessage", "sendphoto", "senddocument", "sendvoice", "editmessagetext"].contains(&method);
+    let (Some(written), Some(chat), true) = (&mut told.written, body["chat_id"].as_i64(), seen) else { return false };
+    let within = |time: u64, of: Option<i64>| {
+        let new = |(then, chat): &&(Duration, i64)| {
+            at.saturating_sub(*then) < Duration::from_secs(time) && of.is_none_or(|of| of == *chat)
+        };
+        written.iter().filter(new).count()
+    };
+    let fast = within(1, None) >= 30 || within(1, Some(chat)) >= 5 || (chat < 0 && within(60, Some(chat)) >= 20);
+    if !fast {
+        written.push((at, chat));
+    }
+    fast
 }
 
 /// A form's parameters as JSON, and its file.
@@ -676,8 +711,11 @@ async fn post_updates(inner: Arc<Inner>) {
     loop {
         let next = {
             let told = inner.lock();
-            let reachable = told.webhook.clone().filter(|url| url.starts_with("http://127.0.0.1"));
-            reachable.zip(told.updates.iter().next().map(|(id, update)| (*id, update.clone(), told.secret.clone())))
+            let path =
+                told.webhook.as_ref().and_then(|url| Some(url.split_once("://")?.1.split_once('/')?.1.to_owned()));
+            let reached = told.reached.as_ref().map(|address| address.borrow().clone());
+            let url = reached.zip(path).map(|(address, path)| format!("{address}/{path}"));
+            url.zip(told.updates.iter().next().map(|(id, update)| (*id, update.clone(), told.secret.clone())))
         };
         let Some((url, (id, update, secret))) = next else {
             if changed.changed().await.is_err() {
