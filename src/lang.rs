@@ -847,6 +847,10 @@ catalogue! {
         en: "The model gave no answer, twice.",
         zh: "模型两次都没有给出内容。",
     }
+    turn_file_not_sent() {
+        en: "The file could not be sent.",
+        zh: "文件无法发送。",
+    }
     turn_pseudo_call() {
         en: "The model only wrote down a tool call instead of making it. Nothing of that call was run.",
         zh: "模型只是把工具调用写成了文字，没有真正调用。该调用没有执行。",

@@ -5,10 +5,11 @@
 //! the next start. What a session may read lies copied in a folder of its own ([`MediaFolder::show`]), so that nobody
 //! reads what came in another chat, and a command that changes its copy changes nothing that is still to be sent.
 //!
-//! Age alone decides what goes: a file lives `keep_days` from the last time it came, which is longer than any answer
-//! waits for its platform and any message for its turn. When the quota is full, files older than [`SPARED`] go first.
+//! A file lives `keep_days` from the last time it came, and for as long as a waiting message or an unsent part needs it.
+//! When the room is nearly used up, the oldest that nothing needs go before their time.
 
 use std::{
+    collections::HashSet,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -48,8 +49,8 @@ const KEEP_WITHIN: Duration = Duration::from_secs(120);
 /// The longest that a link may take, redirects included.
 const FETCH_WITHIN: Duration = Duration::from_secs(30);
 const REDIRECTS: usize = 5;
-/// Files younger than this are never deleted to make room: longer than any answer waits for its platform.
-pub const SPARED: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+/// Files younger than this are never deleted to make room: a turn that began with them may still run.
+const SPARED: Duration = Duration::from_secs(2 * 60 * 60);
 /// The most files deleted in one round.
 const A_ROUND: usize = 500;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -106,62 +107,62 @@ impl MediaFolder {
             .await
     }
 
-    /// Deletes files that have not come again for `keep_days`, at most 500.
-    pub async fn sweep(&self) -> Swept {
-        let swept = self.remove_older_than(DAY * self.config.keep_days).await;
-        if swept.files > 0 {
-            info!(files = swept.files, "old files of messages were deleted");
-        }
-        swept
+    /// Whether the room is nearly used up: new files may be refused before the next ordinary sweep.
+    pub async fn is_crowded(&self) -> bool {
+        self.used().await.load(Ordering::Relaxed) > self.config.quota.0 / 8 * 7
     }
 
-    async fn remove_older_than(&self, age: Duration) -> Swept {
-        let used = Arc::clone(self.used().await);
-        let _named = self.naming.lock().await;
-        let (dir, now) = (self.dir.clone(), self.now());
-        let removed = tokio::task::spawn_blocking(move || {
-            let mut old: Vec<_> = files_in(&dir)
-                .into_iter()
-                .filter(|file| !file.incoming && now.duration_since(file.modified).is_ok_and(|since| since > age))
-                .collect();
-            old.sort_by_key(|file| file.modified);
-            let more = old.len() > A_ROUND;
-            old.truncate(A_ROUND);
-            let mut swept = Swept { files: 0, more };
-            for file in old {
-                match std::fs::remove_file(&file.path) {
-                    Ok(()) => {
-                        used.fetch_sub(file.len, Ordering::Relaxed);
-                        swept.files += 1;
-                        // Empty folders of sessions go with their last file; others refuse.
-                        let folders = file.path.ancestors().skip(1).take(2);
-                        folders
-                            .take_while(|folder| *folder != dir)
-                            .for_each(|folder| drop(std::fs::remove_dir(folder)));
-                    }
-                    Err(error) => {
-                        warn!(%error, "an old file of a message could not be deleted");
-                        swept.more = false;
-                    }
+    /// Deletes at most 500 files that have not come again for `keep_days`, and when the room is nearly used up the
+    /// oldest others, until a quarter of it is free. Those `in_use` stay.
+    pub async fn sweep(&self, in_use: HashSet<String>) -> Swept {
+        let crowded = self.is_crowded().await;
+        let (used, naming) = (Arc::clone(self.used().await), self.naming.lock().await);
+        let (dir, now, keep) = (self.dir.clone(), self.now(), DAY * self.config.keep_days);
+        let enough = self.config.quota.0 / 4 * 3;
+        let swept = tokio::task::spawn_blocking(move || {
+            let age = |file: &Lies| now.duration_since(file.modified).unwrap_or_default();
+            let mut files = files_in(&dir);
+            files.retain(|file| {
+                let name = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                !file.incoming && !in_use.contains(name) && age(file) > if crowded { SPARED.min(keep) } else { keep }
+            });
+            files.sort_by_key(|file| file.modified);
+            let mut swept = Swept::default();
+            for file in files {
+                if age(&file) <= keep && used.load(Ordering::Relaxed) <= enough {
+                    break;
                 }
+                if swept.files == A_ROUND {
+                    swept.more = true;
+                    break;
+                }
+                if let Err(error) = std::fs::remove_file(&file.path) {
+                    warn!(%error, "an old file of a message could not be deleted");
+                    break;
+                }
+                used.fetch_sub(file.len, Ordering::Relaxed);
+                swept.files += 1;
+                // Empty folders of sessions go with their last file; others refuse.
+                let folders = file.path.ancestors().skip(1).take(2);
+                folders.take_while(|folder| *folder != dir).for_each(|folder| drop(std::fs::remove_dir(folder)));
             }
             swept
         });
-        removed.await.unwrap_or_default()
+        let swept = swept.await.unwrap_or_default();
+        drop(naming);
+        if swept.files > 0 {
+            info!(files = swept.files, crowded, "old files of messages were deleted");
+        }
+        swept
     }
 
     fn now(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_millis(self.clock.now_ms().try_into().unwrap_or_default())
     }
 
-    /// Takes `bytes` from the quota; what is old goes when it is full.
+    /// Takes `bytes` from the quota.
     async fn reserve(&self, bytes: u64) -> Result<Reserved, MediaError> {
-        let used = self.used().await;
-        if used.load(Ordering::Relaxed) + bytes > self.config.quota.0 {
-            let swept = self.remove_older_than(SPARED).await;
-            debug!(files = swept.files, "the quota for files is full; older ones were deleted");
-        }
-        let mut reserved = Reserved { used: Arc::clone(used), bytes: 0 };
+        let mut reserved = Reserved { used: Arc::clone(self.used().await), bytes: 0 };
         reserved.grow(bytes, self.config.quota.0)?;
         Ok(reserved)
     }
@@ -416,11 +417,7 @@ impl<'a> Incoming<'a> {
         if self.size + more > largest.0 {
             return Err(MediaError::TooLarge(largest.0));
         }
-        if self.reserved.grow(more, quota.0).is_err() {
-            // Room is made once a piece; what came so far stays reserved.
-            let mut room = self.folder.reserve(more).await?;
-            self.reserved.bytes += std::mem::take(&mut room.bytes);
-        }
+        self.reserved.grow(more, quota.0)?;
         self.size += more;
         let missing = kind::HEAD.saturating_sub(self.head.len()).min(piece.len());
         self.head.extend_from_slice(&piece[..missing]);

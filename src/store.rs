@@ -4,7 +4,7 @@
 //! (`store/conformance.rs`) says what every implementation must do. Times are epoch milliseconds and only for display,
 //! back-off and schedules; order comes from sequence numbers alone.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use async_trait::async_trait;
 use channel_api::{
@@ -1167,6 +1167,10 @@ pub trait Upkeep: Send + Sync + 'static {
 
     /// Deletes at most 500 rows of what is past its time; true when there may be more.
     async fn prune(&self, now: i64, keep: &Retention) -> Result<bool, StoreError>;
+
+    /// The names of kept files ([`channel_api::MediaSource::Stored`]) that waiting messages, running turns and parts on
+    /// their way out still need.
+    async fn files_in_use(&self) -> Result<HashSet<String>, StoreError>;
 
     /// Looks at every page of the database: `Corrupt` when it is damaged. Takes its time; meant for the background.
     async fn check(&self) -> Result<(), StoreError>;

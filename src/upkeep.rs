@@ -119,8 +119,15 @@ pub async fn run(
                 }
             }
         }
-        if clock.monotonic() >= files_due && !media.sweep().await.more {
-            files_due = clock.monotonic() + FILES_EVERY;
+        if clock.monotonic() >= files_due || media.is_crowded().await {
+            match store.files_in_use().await {
+                Ok(in_use) => {
+                    if !media.sweep(in_use).await.more {
+                        files_due = clock.monotonic() + FILES_EVERY;
+                    }
+                }
+                Err(error) => warn!(%error, "no old files are deleted: what is still needed could not be read"),
+            }
         }
         if let Err(error) = store.checkpoint().await {
             debug!(%error, "the log could not be moved into the database now");

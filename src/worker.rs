@@ -453,7 +453,13 @@ impl Worker {
                             ReplyTo::Id(id) => Some(id),
                         };
                         let attachments = files.attachments;
-                        (TurnOutcome::Replied, Some(Reply { quote, attachments, ..Reply::message(text.text) }))
+                        let mut words = text.text;
+                        // Nothing is left of the answer: who waits for it is told.
+                        if words.is_empty() && attachments.is_empty() && addressed {
+                            words =
+                                lang::turn_file_not_sent(Lang::of_text(&inbound.text).unwrap_or_else(Lang::current));
+                        }
+                        (TurnOutcome::Replied, Some(Reply { quote, attachments, ..Reply::message(words) }))
                     }
                 }
             }

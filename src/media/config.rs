@@ -8,8 +8,7 @@ use crate::egress::{self, EgressConfig};
 
 /// The most that one file may be allowed to have: it is read whole when it is sent.
 pub const LARGEST: u64 = 100 << 20;
-/// The fewest days: no answer waits longer for its platform, and no message for its turn.
-const FEWEST_DAYS: u32 = 2;
+const FEWEST_DAYS: u32 = 1;
 const MOST_DAYS: u32 = 3_650;
 
 /// `[media]`.
@@ -150,7 +149,7 @@ mod tests {
             ("largest = '1 GiB'", "`1 GiB` is not between 1 KiB and 100 MiB"),
             ("largest = 'big'", "`big` is no size like `20 MiB`"),
             ("quota = '10 B'", "`10 B` is less than 1 KiB"),
-            ("keep_days = 1", "1 is not between 2 and 3650"),
+            ("keep_days = 0", "0 is not between 1 and 3650"),
             ("allow_hosts = ['*']", "`*` is not the `host:port` of one service"),
         ] {
             let error = section(wrong).expect_err(wrong);

@@ -121,10 +121,34 @@ async fn what_is_too_large_breaks_off_or_finds_no_room_leaves_nothing() {
     assert_eq!(house.names().len(), 1);
     media.store(Bytes::from(vec![b'c'; 50]), None).await.expect("what was refused was given back");
     assert!(matches!(media.store(Bytes::from_static(b"d"), None).await, Err(MediaError::Full)));
-    // What is old makes room, and only then.
-    house.clock.advance(SPARED + Duration::from_secs(60));
-    media.store(Bytes::from_static(b"d"), None).await.expect("old files went");
-    assert_eq!(house.names().len(), 1);
+}
+
+#[tokio::test]
+async fn when_it_is_crowded_the_oldest_that_nothing_needs_go_first() {
+    let mut house = House::new();
+    house.config.quota = ByteSize(1_000);
+    let media = house.open();
+    let mut kept = Vec::new();
+    for byte in b'a'..b'j' {
+        kept.push(media.store(Bytes::from(vec![byte; 100]), None).await.expect("kept"));
+        house.clock.advance(Duration::from_secs(1));
+        media.store(Bytes::from(vec![byte; 100]), None).await.expect("its time is the clock's");
+    }
+    assert!(media.is_crowded().await);
+    let in_use: HashSet<String> = [name(&kept[0]).to_owned(), name(&kept[2]).to_owned()].into();
+    assert_eq!(media.sweep(in_use.clone()).await, Swept::default(), "turns may still need them all");
+    house.clock.advance(SPARED);
+    assert_eq!(media.sweep(in_use.clone()).await, Swept { files: 2, more: false }, "until a quarter is free");
+    let mut left = Vec::new();
+    for file in &kept {
+        left.push(media.holds(file).await);
+    }
+    assert_eq!(left, [true, false, true, false, true, true, true, true, true]);
+    assert!(!media.is_crowded().await);
+    // Age alone does not outweigh what waits.
+    house.clock.advance(DAY * 15);
+    assert_eq!(media.sweep(in_use).await, Swept { files: 5, more: false });
+    assert!(media.holds(&kept[0]).await && media.holds(&kept[2]).await);
 }
 
 #[tokio::test]
@@ -167,10 +191,10 @@ async fn files_go_with_age_and_what_came_again_stays() {
     media.show(&session, &old, None).await.expect("shown");
     disk::write(house.dir().join("README"), b"not ours").expect("written");
     house.clock.advance(Duration::from_millis((13 * DAY_MS) as u64));
-    assert_eq!(media.sweep().await, Swept::default());
+    assert_eq!(media.sweep(HashSet::new()).await, Swept::default());
     media.store(Bytes::from_static(b"again"), None).await.expect("kept");
     house.clock.advance(Duration::from_millis((2 * DAY_MS) as u64));
-    assert_eq!(media.sweep().await, Swept { files: 2, more: false }, "the old one and its copy");
+    assert_eq!(media.sweep(HashSet::new()).await, Swept { files: 2, more: false }, "the old one and its copy");
     assert!(!media.holds(&old).await && media.holds(&again).await);
     assert!(!media.shown(&session).exists(), "the empty folder went too");
     assert!(house.dir().join("README").exists());

@@ -3,8 +3,9 @@
 use std::{any::Any, sync::Arc};
 
 use channel_api::{
-    Address, ChannelId, Conversation, ConversationKind, Cursor, Inbound, InboundKind, InboxId, Level, Part, PartId,
-    Preview, QueueMode, Receipt, Reply, Sender, StepId, Trust, TurnId,
+    Address, Attachment, AttachmentKind, ChannelId, Conversation, ConversationKind, Cursor, Inbound, InboundKind,
+    InboxId, Level, MediaRef, MediaSource, Part, PartId, Preview, QueueMode, Receipt, Reply, Sender, StepId, Trust,
+    TurnId,
 };
 use serde_json::{Value, json};
 
@@ -98,6 +99,7 @@ suite!(
         sessions_are_listed_and_searched,
         dead_letters_are_retried_or_dropped,
         old_rows_are_pruned_in_small_bites,
+        files_are_in_use_until_nothing_waits_for_them,
         channels_keep_their_map,
         what_a_group_said_is_told_to_exactly_one_turn,
         what_a_group_said_outlives_crashes_and_failures,
@@ -1508,6 +1510,35 @@ async fn dead_letters_are_retried_or_dropped(store: &dyn Store) {
     assert_eq!((ids(&again), again.entries[0].attempts, again.resume.is_none()), (vec!["2"], 0, true));
     assert_eq!(finish(store, &again).await.events[0].kind, "task_complete");
     nothing_due(store, 9_000).await;
+}
+
+async fn files_are_in_use_until_nothing_waits_for_them(store: &dyn Store) {
+    let file = |byte: &str| {
+        let source = MediaSource::Stored(byte.repeat(64));
+        let media = Some(MediaRef { source, mime: None, size: Some(1) });
+        Attachment { kind: AttachmentKind::Image, media, name: None, unavailable: None }
+    };
+    let in_use = async || {
+        let mut names: Vec<_> = store.files_in_use().await.expect("reads").into_iter().collect();
+        names.sort();
+        names.iter().map(|name| name[..1].to_owned()).collect::<String>()
+    };
+    assert_eq!(in_use().await, "");
+    let mut entry = new_entry("1", "s", "a");
+    entry.inbound.attachments = vec![file("a")];
+    accept_all(store, vec![entry]).await;
+    assert_eq!(in_use().await, "a", "it waits");
+    let claim = claim(store).await;
+    assert_eq!(in_use().await, "a", "its turn runs");
+    let mut part = new_part("p", Some("1"), "s");
+    part.part.body = json!({ "file": file("b") });
+    part.reply = Some(Reply { attachments: vec![file("b"), file("c")], ..Reply::message("here") });
+    store.finish(finish_of(&claim, vec![part])).await.expect("finishes");
+    assert_eq!(in_use().await, "bc", "the answer is to be sent");
+    let sending = to_send(store, "s", 2_600).await;
+    assert_eq!(in_use().await, "bc", "it is being sent");
+    sent(store, &sending).await;
+    assert_eq!(in_use().await, "");
 }
 
 async fn old_rows_are_pruned_in_small_bites(store: &dyn Store) {

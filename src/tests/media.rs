@@ -141,6 +141,9 @@ async fn nobody_but_trusted_people_gets_a_file_and_nothing_outside_the_workspace
     let places =
         ["/etc/passwd", "file:///etc/passwd", "../config.toml", "data/token", "link.txt", "gone.txt", "./own.txt"];
     let script = move |ask: &Ask| {
+        if ask.said().starts_with("alone") {
+            return text("MEDIA:/etc/passwd");
+        }
         let lines: Vec<String> = places.iter().map(|place| format!("MEDIA:{place}")).collect();
         text(format!("For {}.\n{}", ask.said().lines().next().unwrap_or_default(), lines.join("\n")))
     };
@@ -169,6 +172,8 @@ async fn nobody_but_trusted_people_gets_a_file_and_nothing_outside_the_workspace
         let told = trace.good().matches("not sent: `MEDIA:").count();
         assert_eq!(told, places.len() - sent, "{}", trace.good());
     }
+    let answer = bridge.wait(&message("m4", "alone", "alone")).await;
+    assert_eq!(answer.text(), "The file could not be sent.", "who waits is told: {answer:?}");
 }
 
 #[tokio::test]

@@ -420,6 +420,9 @@ impl Upkeep for Rows {
     async fn prune(&self, _: i64, _: &Retention) -> Result<bool, StoreError> {
         Err(StoreError::NotFound)
     }
+    async fn files_in_use(&self) -> Result<std::collections::HashSet<String>, StoreError> {
+        Err(StoreError::NotFound)
+    }
     async fn check(&self) -> Result<(), StoreError> {
         Err(StoreError::NotFound)
     }

@@ -1,7 +1,10 @@
 //! Opening after a crash, health, retention and the end.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
 use channel_api::{Inbound, InboxId};
+use futures_util::TryStreamExt as _;
 use sqlx::ConnectOptions as _;
 
 use super::{
@@ -40,6 +43,21 @@ impl Upkeep for SqliteStore {
 
     async fn prune(&self, now: i64, keep: &Retention) -> Result<bool, StoreError> {
         self.write(Prune { now, keep: *keep }).await
+    }
+
+    async fn files_in_use(&self) -> Result<HashSet<String>, StoreError> {
+        // What an adapter puts into a part's body is its own affair: any name in it counts.
+        let statement = "
+            SELECT payload FROM inbox WHERE state < 2 AND payload LIKE '%\"stored\"%'
+            UNION ALL
+            SELECT body || coalesce(reply, '') FROM outbox WHERE state < 4";
+        let mut rows = sqlx::query_scalar::<_, String>(statement).fetch(&self.readers);
+        let mut names = HashSet::new();
+        while let Some(row) = rows.try_next().await? {
+            let words = row.split(|c: char| !c.is_ascii_hexdigit()).filter(|word| word.len() == 64);
+            names.extend(words.map(str::to_owned));
+        }
+        Ok(names)
     }
 
     async fn check(&self) -> Result<(), StoreError> {
