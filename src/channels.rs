@@ -33,6 +33,7 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "webhook", owners_own: false, check: webhook::check, build: webhook::build },
     Kind { name: "telegram", owners_own: false, check: telegram::check, build: telegram::build },
     Kind { name: "feishu", owners_own: false, check: feishu::check, build: feishu::build },
+    Kind { name: "onebot", owners_own: false, check: onebot::check, build: onebot::build },
 ];
 
 /// What a channel is built from.
@@ -140,6 +141,23 @@ mod feishu {
     }
 
     fn read(settings: &toml::Table) -> Result<channel_feishu::Config, String> {
+        settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+}
+
+mod onebot {
+    use super::*;
+
+    pub fn check(settings: &toml::Table) -> Result<(), String> {
+        read(settings)?.check().map_err(|error| error.to_string())
+    }
+
+    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
+        let onebot = channel_onebot::OneBot::new(channel.id.account(), &read(channel.settings)?, channel.network);
+        Ok(Arc::new(onebot.map_err(|error| error.to_string())?))
+    }
+
+    fn read(settings: &toml::Table) -> Result<channel_onebot::Config, String> {
         settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
     }
 }

@@ -16,6 +16,7 @@ mod first_start;
 mod groups;
 mod media;
 mod models;
+mod onebot;
 mod order;
 mod pairing;
 mod poison;

@@ -68,7 +68,8 @@ fn key(bot: &str) -> String {
     format!("seen:{bot}")
 }
 
-/// What is committed with a message so that it counts as seen.
+/// What is committed with a message so that it counts as seen: what was stored before, and it. Other chats may be a moment
+/// behind in it; then they are asked for more than they need to be.
 pub async fn seen(onebot: &OneBot, ctx: &ChannelContext, bot: &str, said: &Said) -> Option<Cursor> {
     if said.message.is_empty() || said.time <= 0 {
         return None;
@@ -78,9 +79,16 @@ pub async fn seen(onebot: &OneBot, ctx: &ChannelContext, bot: &str, said: &Said)
         let stored = ctx.kv.get(&key(bot)).await.ok()?;
         known.insert(bot.to_owned(), stored.as_deref().map(Seen::parse).unwrap_or_default());
     }
-    let seen = known.get_mut(bot)?;
+    let mut seen = known.get(bot)?.clone();
     seen.add(&said.chat, &said.message, said.time);
-    Some(Cursor { key: key(bot), value: serde_json::to_string(seen).ok()? })
+    Some(Cursor { key: key(bot), value: serde_json::to_string(&seen).ok()? })
+}
+
+/// A message was stored.
+pub async fn stored(onebot: &OneBot, bot: &str, chat: &Chat, message: &str, time: i64) {
+    if let Some(seen) = onebot.seen.lock().await.get_mut(bot).filter(|_| !message.is_empty() && time > 0) {
+        seen.add(chat, message, time);
+    }
 }
 
 /// Takes in what the known chats said since their last message.

@@ -65,6 +65,17 @@ pub enum Event {
     Ignored(&'static str),
 }
 
+impl Event {
+    /// The chat that it happened in.
+    pub fn chat(&self) -> Option<Chat> {
+        match self {
+            Self::Said(said) => Some(said.chat.clone()),
+            Self::Recalled { chat, .. } => Some(chat.clone()),
+            _ => None,
+        }
+    }
+}
+
 /// A message, with what has to be asked for before it is whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said {
@@ -216,7 +227,7 @@ fn whole(inbound: Inbound, chat: Chat, message: String, time: i64) -> Said {
 
 /// An event with nothing in it yet.
 fn plain(channel: &ChannelId, self_id: &str, chat: &Chat, sender: Sender, time: i64) -> Inbound {
-    let target = Target { bot: self_id.to_owned(), chat: chat.clone(), reply: None, chinese: None };
+    let target = Target { bot: self_id.to_owned(), chat: chat.clone(), reply: None };
     Inbound {
         channel: channel.clone(),
         platform_id: String::new(),
@@ -286,12 +297,7 @@ fn said(channel: &ChannelId, self_id: &str, event: &Value) -> Event {
     let title = word(event, "group_name").map(|title| start(title, NAME_CHARS));
     let direct = !chat.is_group();
     let relayed = anonymous.is_some() || !pieces.forwards.is_empty();
-    let target = Target {
-        bot: self_id.to_owned(),
-        chat: chat.clone(),
-        reply: (!direct).then(|| message.clone()),
-        chinese: language(&pieces.text),
-    };
+    let target = Target { bot: self_id.to_owned(), chat: chat.clone(), reply: (!direct).then(|| message.clone()) };
     let more_expected = if !pieces.forwards.is_empty() {
         Some(NEXT_FORWARD)
     } else {

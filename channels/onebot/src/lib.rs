@@ -83,7 +83,7 @@ impl OneBot {
     ///
     /// # Errors
     /// [`ConfigError`] when the section cannot work.
-    pub fn new(account: &str, config: &Config, network: Network) -> Result<Self, ConfigError> {
+    pub fn new(account: &str, config: &Config, network: &Network) -> Result<Self, ConfigError> {
         config.check()?;
         let links = match config.mode {
             Mode::Http => {
@@ -97,7 +97,7 @@ impl OneBot {
             id: ChannelId::new("onebot", account),
             config: config.clone(),
             capabilities: send::capabilities(),
-            network,
+            network: network.clone(),
             links,
             queue: queue::Queue::default(),
             recent: gather::Recent::default(),
@@ -173,6 +173,15 @@ impl Channel for OneBot {
             (None, Some(url), _) | (None, None, Some(url)) => Some(url.trim().trim_end_matches('/').to_owned()),
             (None, None, None) => None,
         }
+    }
+
+    fn unguarded(&self) -> Option<&'static str> {
+        let served = match self.config.mode {
+            Mode::Forward => false,
+            Mode::Reverse => true,
+            Mode::Http => self.config.secret.is_empty(),
+        };
+        (served && self.config.access_token.is_empty()).then_some("access_token")
     }
 
     fn open(&self, ctx: &ChannelContext) {

@@ -14,7 +14,7 @@ use std::{
 
 use channel_api::{Clock, Frame};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::HttpApi;
@@ -210,6 +210,8 @@ pub struct Links {
     state: Mutex<State>,
     clock: OnceLock<Arc<dyn Clock>>,
     http: Option<HttpApi>,
+    /// Changes with every registration.
+    registered: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -275,6 +277,7 @@ impl Links {
                 old.over.cancel();
             }
         }
+        self.registered.send_replace(());
         Registered { whole: slots.calls.is_some() && slots.events.is_some() }
     }
 
@@ -296,6 +299,24 @@ impl Links {
     /// Whether events can come.
     pub fn hears(&self) -> bool {
         self.state().bots.values().any(|slots| slots.events.is_some())
+    }
+
+    /// Waits until this bot can be called, or for so long.
+    pub async fn until_called(&self, bot: &str, limit: Duration) {
+        let mut registered = self.registered.subscribe();
+        let can = || self.http.is_some() || self.state().bots.get(bot).is_some_and(|slots| slots.calls.is_some());
+        let connected = async {
+            while !can() {
+                if registered.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = connected => {}
+            () = sleep(self.clock.get(), limit) => {}
+        }
     }
 
     /// The bots that are connected.

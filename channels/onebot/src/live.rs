@@ -14,7 +14,6 @@ use tracing::debug;
 
 use crate::{
     OneBot, ids,
-    inbound::language,
     links::{CALL, CallError},
     send,
     target::{Chat, Target, message_in},
@@ -22,6 +21,8 @@ use crate::{
 
 /// How long a mark may take.
 const MARK: Duration = Duration::from_secs(5);
+/// The longest working line, in characters.
+const LINE: usize = 200;
 /// The most marks that are remembered.
 const MARKS: usize = 1_000;
 
@@ -64,10 +65,8 @@ impl LiveEdit for OneBot {
 
     async fn begin(&self, to: &Address, text: &str) -> Result<Preview, SendError> {
         let target = Target::of(to).ok_or_else(|| SendError::Refused("the address is none of OneBot's".to_owned()))?;
-        let line = match target.chinese.or_else(|| language(text)).unwrap_or(true) {
-            true => "正在处理，请稍等…",
-            false => "Working on it, one moment…",
-        };
+        // The gateway's one line; nothing of an answer is ever shown here.
+        let line: String = text.chars().take(LINE).collect();
         let words = json!({ "type": "text", "data": { "text": line } });
         match send::message(self, &target, vec![words], CALL).await {
             Ok(data) => {

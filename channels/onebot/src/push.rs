@@ -57,7 +57,7 @@ impl HttpEndpoint for OneBot {
             self.queue.count("event_without_bot");
             return empty();
         };
-        match inbound::read(&self.id, &bot, &event) {
+        let chat = match inbound::read(&self.id, &bot, &event) {
             Event::Ignored(reason) => {
                 self.queue.count(reason);
                 return empty();
@@ -66,10 +66,10 @@ impl HttpEndpoint for OneBot {
                 ctx.pulse.link(Link::Up);
                 return empty();
             }
-            _ => {}
-        }
+            read => read.chat(),
+        };
         let (tx, stored) = oneshot::channel();
-        if !self.queue.add(&bot, What::Event(event), request.body.len(), Some(tx)) {
+        if !self.queue.add(&bot, What::Event(chat, event), request.body.len(), Some(tx)) {
             return busy();
         }
         tokio::select! {

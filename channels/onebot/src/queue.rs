@@ -13,6 +13,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
+use crate::target::Chat;
+
 /// The most events that wait.
 const EVENTS: usize = 2_048;
 /// The most bytes of events that wait.
@@ -22,6 +24,8 @@ const BYTES: usize = 64 * 1024 * 1024;
 pub struct Item {
     /// The bot that it happened to.
     pub bot: String,
+    /// What must stay in order: events of one lane, a chat's name.
+    pub lane: String,
     /// What happened.
     pub what: What,
     /// Told whether it was stored, as soon as that is known.
@@ -31,8 +35,8 @@ pub struct Item {
 
 /// Kinds of things that happen.
 pub enum What {
-    /// An event.
-    Event(Value),
+    /// An event, and the chat it belongs to, if any.
+    Event(Option<Chat>, Value),
     /// The bot can be heard and called again: what was said in between is asked for.
     Connected,
 }
@@ -71,7 +75,11 @@ impl Queue {
     pub fn add(&self, bot: &str, what: What, bytes: usize, told: Option<oneshot::Sender<bool>>) -> bool {
         let room = Room { held: self.held.clone(), bytes };
         let held = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let item = Item { bot: bot.to_owned(), what, told, _room: room };
+        let lane = match &what {
+            What::Event(Some(chat), _) => format!("{bot} {}", chat.name()),
+            What::Event(None, _) | What::Connected => bot.to_owned(),
+        };
+        let item = Item { bot: bot.to_owned(), lane, what, told, _room: room };
         let fits = held <= BYTES && self.sender.try_send(item).is_ok();
         if !fits {
             let lost = self.count("event_lost");

@@ -1,10 +1,14 @@
-//! What happened, taken in one after the other: made whole (files, quotes, forwarded messages), offered to the gateway
+//! What happened, taken in one after the other in each chat: made whole (files, quotes, forwarded messages), offered to the gateway
 //! until it is stored, remembered as seen. OneBot acknowledges nothing and repeats nothing, so an event that the gateway
 //! cannot store yet is held here.
 
-use std::time::Duration;
+use std::{
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    time::Duration,
+};
 
 use channel_api::{Accepted, Batch, ChannelContext, Cursor, Inbound, IntakeError, Link};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
@@ -23,19 +27,70 @@ const HELD: Duration = Duration::from_secs(600);
 /// The longest pause between two offers.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Takes in what the queue holds, without end.
+/// The most items that are taken from the queue and wait for their chat.
+const TAKEN: usize = 1_000;
+
+/// Takes in what the queue holds, without end: each chat in order, a slow file of one holding up no other.
 pub async fn run(onebot: &OneBot, ctx: &ChannelContext) {
     let mut queue = onebot.queue.receiver.lock().await;
-    while let Some(item) = queue.recv().await {
-        take(onebot, ctx, item).await;
+    // What waits behind the item of its lane that is being taken in.
+    let mut lanes: HashMap<String, VecDeque<Item>> = HashMap::new();
+    let mut working = FuturesUnordered::new();
+    // A reconnect: what was missed comes before what is said from then on.
+    let mut connected: Option<Item> = None;
+    let mut waiting = 0;
+    loop {
+        if working.is_empty()
+            && let Some(item) = connected.take()
+        {
+            take(onebot, ctx, item).await;
+        }
+        tokio::select! {
+            biased;
+            Some(lane) = working.next(), if !working.is_empty() => {
+                let next = lanes.get_mut(&lane).and_then(VecDeque::pop_front);
+                match next {
+                    Some(item) => {
+                        waiting -= 1;
+                        working.push(one_of(onebot, ctx, item));
+                    }
+                    None => {
+                        lanes.remove(&lane);
+                    }
+                }
+            }
+            item = queue.recv(), if connected.is_none() && waiting < TAKEN => {
+                let Some(item) = item else { return };
+                if matches!(item.what, What::Connected) {
+                    connected = Some(item);
+                    continue;
+                }
+                match lanes.entry(item.lane.clone()) {
+                    Entry::Occupied(mut lane) => {
+                        lane.get_mut().push_back(item);
+                        waiting += 1;
+                    }
+                    Entry::Vacant(lane) => {
+                        lane.insert(VecDeque::new());
+                        working.push(one_of(onebot, ctx, item));
+                    }
+                }
+            }
+        }
     }
+}
+
+async fn one_of(onebot: &OneBot, ctx: &ChannelContext, item: Item) -> String {
+    let lane = item.lane.clone();
+    take(onebot, ctx, item).await;
+    lane
 }
 
 async fn take(onebot: &OneBot, ctx: &ChannelContext, item: Item) {
     let mut told = item.told;
     match &item.what {
         What::Connected => history::fill(onebot, ctx, &item.bot).await,
-        What::Event(event) => one(onebot, ctx, &item.bot, event, &mut told).await,
+        What::Event(_, event) => one(onebot, ctx, &item.bot, event, &mut told).await,
     }
     tell(&mut told, true);
 }
@@ -53,8 +108,10 @@ pub async fn one(
             onebot.recent.saw(&said.chat, &said.message, &said.inbound.platform_id);
             gather::complete(onebot, ctx, bot, &mut said).await;
             let seen = history::seen(onebot, ctx, bot, &said).await;
-            let Said { inbound, .. } = *said;
-            offer(onebot, ctx, inbound, seen, told).await;
+            let Said { inbound, chat, message, time, .. } = *said;
+            if offer(onebot, ctx, inbound, seen, told).await {
+                history::stored(onebot, bot, &chat, &message, time).await;
+            }
         }
         Event::Recalled { chat, message, user, time } => {
             let mut inbound = inbound::recalled(&onebot.id, bot, &chat, &message, &user, time);
@@ -103,14 +160,14 @@ async fn answer(onebot: &OneBot, bot: &str, consent: &Consent, request: Request<
     }
 }
 
-/// Offers an event until it is stored, or for ten minutes. `told` learns of the first refusal at once.
+/// Offers an event until it is stored, or for ten minutes; whether it was. `told` learns of the first refusal at once.
 async fn offer(
     onebot: &OneBot,
     ctx: &ChannelContext,
     event: Inbound,
     seen: Option<Cursor>,
     told: &mut Option<oneshot::Sender<bool>>,
-) {
+) -> bool {
     let platform_id = event.platform_id.clone();
     let batch = Batch { channel: Some(onebot.id.clone()), events: vec![event], cursor: seen, moved: Vec::new() };
     let until = ctx.clock.monotonic() + HELD;
@@ -121,7 +178,7 @@ async fn offer(
                 if let Some(Accepted::Full(_)) = answers.first() {
                     warn!(platform_id, "the session's queue is full: a message is not taken");
                 }
-                return;
+                return true;
             }
             Err(error) => error,
         };
@@ -129,7 +186,7 @@ async fn offer(
         if ctx.clock.monotonic() >= until {
             let lost = onebot.queue.count("event_given_up");
             warn!(platform_id, lost, %error, "an event could not be stored for ten minutes and is lost");
-            return;
+            return false;
         }
         let wait = match error {
             IntakeError::Busy(wait) => wait.clamp(Duration::from_millis(100), LONGEST_PAUSE),

@@ -45,6 +45,8 @@ const RETRY_PAUSES: [Duration; 6] = [
 ];
 /// How long after a send that was cut off its trace is looked for again.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
+/// How long the look waits for a connection: delivery gives it a minute in all.
+const CONNECTED: Duration = Duration::from_secs(35);
 /// How far the clocks of both sides may differ, in seconds.
 const CLOCKS: i64 = 10;
 /// How many messages of the history are looked at.
@@ -281,6 +283,8 @@ pub async fn reconcile(onebot: &OneBot, ctx: &ChannelContext, to: &Address, part
     let Some(target) = Target::of(to).filter(|target| !matches!(target.chat, Chat::Guild(..))) else {
         return Reconciled::CannotTell;
     };
+    // After a restart the question comes before the OneBot side is connected again.
+    onebot.links.until_called(&target.bot, CONNECTED).await;
     let body = Body::deserialize(&part.body).ok();
     let since = since / 1_000 - CLOCKS;
     let mut covered = false;

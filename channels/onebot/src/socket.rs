@@ -195,8 +195,8 @@ impl Line<'_> {
         match inbound::read(&self.onebot.id, bot, &event) {
             Event::Heartbeat(interval) => self.beat = Some(interval * 2 + Duration::from_secs(5)),
             Event::Ignored(reason) => self.ignored(reason),
-            _ => {
-                self.onebot.queue.add(bot, What::Event(event), bytes, None);
+            read => {
+                self.onebot.queue.add(bot, What::Event(read.chat(), event), bytes, None);
             }
         }
     }

@@ -30,9 +30,6 @@ pub struct Target {
     /// The message that is answered, shown above the first part where many can read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<String>,
-    /// The question was asked in Chinese; `None`: it had no words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chinese: Option<bool>,
 }
 
 impl Chat {
@@ -136,7 +133,7 @@ mod tests {
             Chat::Temporary("2".into(), "1".into()),
             Chat::Guild("72057594037927936".into(), "1".into()),
         ] {
-            let target = Target { bot: "9".into(), chat: chat.clone(), reply: Some("-5".into()), chinese: Some(true) };
+            let target = Target { bot: "9".into(), chat: chat.clone(), reply: Some("-5".into()) };
             let address = target.address(&channel);
             assert_eq!(Target::of(&address), Some(target));
             assert_eq!(Chat::of_name(&chat.name()).map(|chat| chat.name()), Some(chat.name()));

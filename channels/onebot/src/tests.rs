@@ -59,7 +59,7 @@ impl Bench {
 
     /// A gateway that was there before.
     fn of(flavour: Flavour, config: &Config, gateway: FakeGateway) -> Self {
-        let channel = Arc::new(OneBot::new("qq", config, network()).expect("a section that works"));
+        let channel = Arc::new(OneBot::new("qq", config, &network()).expect("a section that works"));
         let ctx = gateway.context();
         channel.open(&ctx);
         let mut bench =

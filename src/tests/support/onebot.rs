@@ -185,7 +185,7 @@ impl OneBot {
     pub fn sent(&self) -> Vec<Value> {
         let state = self.state();
         let mut own: Vec<&Value> =
-            state.messages.values().flatten().filter(|message| message["user_id"] == json!(self.0.bot)).collect();
+            state.messages.values().flatten().filter(|message| message["post_type"] == "message_sent").collect();
         own.sort_by_key(|message| message["order"].as_i64());
         own.into_iter().map(|message| message["message"].clone()).collect()
     }

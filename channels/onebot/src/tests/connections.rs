@@ -15,7 +15,7 @@ async fn next(socket: &mut Socket) -> Option<Frame> {
 
 #[test]
 fn rule_22_the_upgrade_is_admitted_at_once_with_token_and_bearer() {
-    let channel = OneBot::new("qq", &config(), network()).expect("a section that works");
+    let channel = OneBot::new("qq", &config(), &network()).expect("a section that works");
     let endpoint = channel.socket().expect("reverse");
     let status = |request: &HttpRequest| endpoint.admit(request).map_err(|answer| answer.status.as_u16());
     for scheme in ["Bearer", "bearer", "Token"] {
@@ -32,14 +32,14 @@ fn rule_22_the_upgrade_is_admitted_at_once_with_token_and_bearer() {
     assert_eq!(status(&request), Err(403));
     assert_eq!(status(&upgrade("/admin", "Universal", None)), Err(404));
     let pinned = Config { self_id: Some(crate::Number("10001".to_owned())), ..config() };
-    let channel = OneBot::new("qq", &pinned, network()).expect("a section that works");
+    let channel = OneBot::new("qq", &pinned, &network()).expect("a section that works");
     let admitted = |bot| channel.socket().expect("reverse").admit(&upgrade("", "Universal", Some(bot))).is_ok();
     assert!(admitted("10001") && !admitted("10002"));
 }
 
 #[tokio::test]
 async fn an_empty_token_lets_in_programs_of_this_machine_only() {
-    let channel = OneBot::new("qq", &Config::default(), network()).expect("a section that works");
+    let channel = OneBot::new("qq", &Config::default(), &network()).expect("a section that works");
     let mut request = upgrade("", "Universal", None);
     assert!(channel.socket().expect("reverse").admit(&request).is_err());
     request.local = true;
@@ -246,7 +246,7 @@ async fn a_shutdown_ends_run_in_every_mode() {
     let forward = Config { mode: crate::Mode::Forward, url: Some(format!("ws://{at}/")), ..config() };
     let http = Config { mode: crate::Mode::Http, api_url: Some(format!("http://{at}")), ..config() };
     for config in [config(), forward, http] {
-        let channel = OneBot::new("qq", &config, network()).expect("a section that works");
+        let channel = OneBot::new("qq", &config, &network()).expect("a section that works");
         contract::check_shutdown(&channel, &FakeGateway::new()).await;
     }
 }
@@ -280,7 +280,7 @@ async fn forward_with_a_wrong_token_stops_and_names_the_key() {
         bot.token("another");
         let at = bot.serve().await;
         let config = Config { mode: crate::Mode::Forward, url: Some(format!("ws://{at}/")), ..config() };
-        let channel = OneBot::new("qq", &config, network()).expect("a section that works");
+        let channel = OneBot::new("qq", &config, &network()).expect("a section that works");
         let gateway = FakeGateway::new();
         channel.open(&gateway.context());
         match channel.run(gateway.context()).await {
@@ -292,7 +292,7 @@ async fn forward_with_a_wrong_token_stops_and_names_the_key() {
 
 #[tokio::test]
 async fn a_look_at_the_account_says_what_is_there_and_what_to_enter() {
-    let channel = OneBot::new("qq", &config(), network()).expect("a section that works");
+    let channel = OneBot::new("qq", &config(), &network()).expect("a section that works");
     let found = channel.probe().await;
     let fix = found
         .iter()
@@ -309,7 +309,7 @@ async fn a_look_at_the_account_says_what_is_there_and_what_to_enter() {
     let http = Config { mode: crate::Mode::Http, api_url: Some(format!("http://{at}")), ..config() };
     for config in [forward, http] {
         let look = async |config: &Config| {
-            let channel = OneBot::new("qq", config, network()).expect("a section that works");
+            let channel = OneBot::new("qq", config, &network()).expect("a section that works");
             let found = channel.probe().await;
             found.iter().map(|finding| (finding.name.clone(), finding.said.en.clone())).collect::<Vec<_>>()
         };

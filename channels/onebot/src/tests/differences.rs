@@ -14,7 +14,7 @@ async fn napcat_reuses_the_token_as_the_key_of_pushed_events() {
     let channel = OneBot::new(
         "qq",
         &Config { mode: crate::Mode::Http, api_url: Some("http://127.0.0.1:1".into()), ..config() },
-        network(),
+        &network(),
     );
     let channel = channel.expect("a section that works");
     assert!(channel.config.secret.is_empty(), "the token is the key where no secret is set: see http_push");
@@ -53,7 +53,7 @@ async fn an_unknown_action_is_200_in_napcat_and_404_elsewhere_and_is_unsupported
         let bot = fake::OneBot::new(flavour);
         let at = bot.serve().await;
         let by_http = Config { mode: crate::Mode::Http, api_url: Some(format!("http://{at}")), ..config() };
-        let channel = OneBot::new("qq", &by_http, network()).expect("a section that works");
+        let channel = OneBot::new("qq", &by_http, &network()).expect("a section that works");
         bot.forget("get_group_msg_history");
         let failed =
             channel.links.call("", "get_group_msg_history", json!({}), crate::links::CALL).await.expect_err("unknown");

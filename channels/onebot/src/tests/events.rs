@@ -428,6 +428,21 @@ async fn an_event_that_cannot_be_stored_is_held_and_those_behind_it_stay_behind(
 }
 
 #[tokio::test]
+async fn a_slow_file_of_one_chat_holds_up_no_other() {
+    let bench = ready().await;
+    bench.bot.fault("get_record", Fault::DoneButSilent);
+    bench.bot.bring(&bench.bot.private_message(5, json!([{ "type": "record", "data": { "file": "voice.amr" } }])));
+    bench.bot.until("it is asked", |bot| !bot.calls_of("get_record").is_empty()).await;
+    bench.bot.bring(&bench.bot.private_message(5, text("listen")));
+    let heard = bench.hear(&bench.bot.private_message(ADA, text("not behind it"))).await;
+    assert_eq!(heard.text, "not behind it");
+    bench.gateway.clock.until_sleeping(3).await;
+    bench.gateway.clock.advance(Duration::from_secs(20));
+    bench.gateway.intake.until_stored(3).await;
+    assert_eq!(bench.gateway.intake.events()[2].text, "listen", "and its own chat stays in order");
+}
+
+#[tokio::test]
 async fn what_was_said_while_the_connection_was_down_is_asked_for_once() {
     let gateway = FakeGateway::new();
     let mut bench = Bench::of(Flavour::NapCat, &config(), gateway.clone());

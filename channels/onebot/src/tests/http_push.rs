@@ -97,11 +97,11 @@ async fn rule_20_calls_by_http_that_broke_off_are_unknown_and_those_that_never_l
         assert_eq!(SendClass::of(&bench.send(&to, &part).await), class);
     }
     let closed = Config { mode: crate::Mode::Http, api_url: Some("http://127.0.0.1:1".to_owned()), ..config() };
-    let channel = OneBot::new("qq", &closed, network()).expect("a section that works");
+    let channel = OneBot::new("qq", &closed, &network()).expect("a section that works");
     channel.open(&bench.ctx);
     assert_eq!(SendClass::of(&channel.send(&to, &part, &key(1)).await), SendClass::Retry);
     let stranger = Config { access_token: Secret::from("x"), ..bench.channel.config.clone() };
-    let channel = OneBot::new("qq", &stranger, network()).expect("a section that works");
+    let channel = OneBot::new("qq", &stranger, &network()).expect("a section that works");
     channel.open(&bench.ctx);
     assert_eq!(SendClass::of(&channel.send(&to, &part, &key(1)).await), SendClass::ChannelDown);
 }
@@ -113,7 +113,7 @@ struct Pushing;
 impl Platform for Pushing {
     fn channel(&self) -> Arc<dyn Channel> {
         let config = Config { mode: crate::Mode::Http, api_url: Some("http://127.0.0.1:1".to_owned()), ..config() };
-        Arc::new(OneBot::new("qq", &config, network()).expect("a section that works"))
+        Arc::new(OneBot::new("qq", &config, &network()).expect("a section that works"))
     }
 
     async fn deliver(&self, gateway: &FakeGateway, channel: &dyn Channel, n: u32) -> bool {
