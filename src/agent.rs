@@ -31,6 +31,7 @@ use crate::{
     intake::command::Command,
     journal::{Journal, LiveRow},
     lang::{self, Lang},
+    marks::Switch,
     media::MediaFolder,
     model::{Message, Model, ModelError, ModelRequest, Progress, Usage},
     policy::{Asker, Role, Verdict, may_use},
@@ -70,6 +71,8 @@ pub struct AgentConfig {
     pub history_bytes: u32,
     /// Where silence is honoured.
     pub silent_replies: SilentReplies,
+    /// Whether messages are marked as seen, in work, failed.
+    pub marks: Switch,
     /// The queue.
     pub queue: QueueConfig,
 }
@@ -87,6 +90,7 @@ impl Default for AgentConfig {
             history_messages: 80,
             history_bytes: 96 * 1024,
             silent_replies: SilentReplies::Everywhere,
+            marks: Switch::On,
             queue: QueueConfig::default(),
         }
     }

@@ -40,6 +40,7 @@ use crate::{
     lang::{self, Lang},
     lifecycle::{self, Ended, Lifecycle},
     live,
+    marks::Marks,
     media::MediaFolder,
     model::{self, Model, config::ModelConfig, failover::Failover},
     outbox::LaneWakeUp,
@@ -366,6 +367,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let mut life = Lifecycle::new();
     let health = Health::default();
     let ready_flag = Ready::default();
+    let (marks, keeper) = Marks::new(channels.clone(), config.agent.marks, Arc::clone(&clock));
     let intake = Arc::new(Intake {
         inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
         sessions: Arc::clone(&store) as Arc<dyn SessionStore>,
@@ -381,6 +383,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         running: running.clone(),
         health: health.clone(),
         journal: journal.clone(),
+        marks: marks.clone(),
         stopping: life.stopping.clone(),
         senders: SenderRates::default(),
         turned_away: TurnedAway::default(),
@@ -428,6 +431,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         lanes: lanes.clone(),
         running,
         journal: journal.clone(),
+        marks,
         boot: boot.clone(),
         clock: Arc::clone(&clock),
         turns: config.agent.workers as usize,
@@ -470,6 +474,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
 
     let (stopping, drained, abort) = (life.stopping.clone(), life.drained.clone(), life.abort.clone());
     life.edge("signals", lifecycle::signals(stopping.clone()));
+    life.edge("marks", keeper.run(abort.clone()));
     life.front("http", http.serve(listener, channels_listener, abort.clone()));
     life.station("worker", worker.run(stopping.clone(), drained));
     life.station("previews", sweep);

@@ -23,12 +23,25 @@ pub struct QueueConfig {
     pub debounce_ms: u32,
     /// The most waiting messages of one session.
     pub cap: u32,
+    /// What a change of a message does that a turn works on or has answered.
+    pub edits: Edits,
+}
+
+/// What a change of a message does when it comes too late for its turn. It never starts a turn of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Edits {
+    /// Nothing.
+    #[default]
+    Ignore,
+    /// The next turn of the session is told what it says now.
+    Annotate,
 }
 
 impl Default for QueueConfig {
     /// Collect by the channel's default, 1 s, 20: the values OpenClaw's users know (openclaw-parity.md §2.4).
     fn default() -> Self {
-        Self { mode: None, debounce_ms: 1000, cap: 20 }
+        Self { mode: None, debounce_ms: 1000, cap: 20, edits: Edits::Ignore }
     }
 }
 
@@ -80,6 +93,11 @@ impl Running {
                 handle
             }
         }
+    }
+
+    /// A turn of this session runs here.
+    pub fn has(&self, session: &SessionKey) -> bool {
+        self.lock().get(session).is_some_and(|handle| !handle.early)
     }
 
     /// The turn has ended.

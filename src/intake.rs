@@ -9,8 +9,8 @@ use std::{
 
 use async_trait::async_trait;
 use channel_api::{
-    Accepted, Batch, ChannelId, Clock, ConversationKind, IgnoredReason, Inbound, InboxId, Intake as IntakeSeam,
-    IntakeError, Level, Moved, QueueMode, Reply, ReplyKind, Settled, SettledPart, Trust,
+    Accepted, Batch, Button, ChannelId, Clock, ConversationKind, IgnoredReason, Inbound, InboundKind, InboxId,
+    Intake as IntakeSeam, IntakeError, Level, Mark, Moved, QueueMode, Reply, ReplyKind, Settled, SettledPart, Trust,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -24,15 +24,16 @@ use self::{
 use crate::{
     channels::{Channels, Entry},
     config::LimitsConfig,
-    inbox::{QueueConfig, Running, WakeUp},
+    inbox::{Edits, QueueConfig, Running, WakeUp},
     journal::Journal,
     lang::{self, Lang},
+    marks::{Marked, Marks},
     outbox::{self, Answers, LaneWakeUp},
     policy::Role,
     session::SessionKey,
     store::{
-        Action, Asked, BootId, InboxStore, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, NewPart, OverCap,
-        SessionChange, SessionStore, StoreError, Stored, Who,
+        Action, Amended, Amendment, Asked, BootId, Change, InboxStore, MovedGroup, NewBatch, NewEntry, NewHeard,
+        NewPairing, NewPart, OverCap, SessionChange, SessionStore, StoreError, Stored, Who,
     },
     supervisor::{self, Health},
     upkeep::Ready,
@@ -44,6 +45,11 @@ pub mod heard;
 pub mod pairing;
 pub mod turned_away;
 pub mod wake;
+
+/// The least room in a session for what the next turn is told of changed messages.
+const NOTES: u32 = 20;
+/// The most rows of buttons.
+const BUTTON_ROWS: usize = 8;
 
 /// The way in.
 pub struct Intake {
@@ -75,6 +81,8 @@ pub struct Intake {
     pub health: Health,
     /// Tells watchers.
     pub journal: Journal,
+    /// Marks messages.
+    pub marks: Marks,
     /// Cancelled when the gateway stops: nothing more is accepted.
     pub stopping: CancellationToken,
     /// Who wrote how often.
@@ -90,6 +98,8 @@ enum Routed {
     Hear(Box<NewHeard>),
     /// A stranger asks to be let in.
     Ask(Box<NewPairing>),
+    /// An earlier message was changed or deleted.
+    Amend(Box<Amendment>),
     Answer(Accepted),
 }
 
@@ -98,6 +108,7 @@ enum Slot {
     Answer(Accepted),
     Entry,
     Pairing,
+    Amendment,
 }
 
 #[async_trait]
@@ -112,7 +123,8 @@ impl IntakeSeam for Intake {
         let moved = self.moved(channel.as_ref(), batch.moved);
         let mut events = batch.events;
         for event in &mut events {
-            // A wake word is a mention: what comes after asks for `mentions_us` alone.
+            // A wake word is a mention, and so is a press of the bot's button: what comes after asks for `mentions_us` alone.
+            event.mentions_us |= event.kind == InboundKind::Button;
             event.mentions_us |= self.channels.get(&event.channel).is_some_and(|entry| entry.gate.wakes(event));
         }
         // What adds nothing to the queue is let in: `/stop` is what empties it, and strangers have no place in it.
@@ -122,7 +134,7 @@ impl IntakeSeam for Intake {
         }
         let losses = self.access.losses();
         let mut slots = Vec::with_capacity(events.len());
-        let (mut entries, mut heard, mut pairings) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut entries, mut heard, mut pairings, mut amendments) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for event in events {
             slots.push(match self.route(event).await? {
                 Routed::Store(entry) => {
@@ -137,6 +149,10 @@ impl IntakeSeam for Intake {
                     pairings.push(*pairing);
                     Slot::Pairing
                 }
+                Routed::Amend(amendment) => {
+                    amendments.push(*amendment);
+                    Slot::Amendment
+                }
                 Routed::Answer(answer) => Slot::Answer(answer),
             });
         }
@@ -145,26 +161,27 @@ impl IntakeSeam for Intake {
             (Some(_), None) => return Err(IntakeError::Unavailable("a poll position without its channel".to_owned())),
             (None, _) => None,
         };
-        let mut kept = entries.iter().map(|entry| Kept::of(entry, &self.channels)).collect::<Vec<_>>().into_iter();
-        if entries.is_empty() && pairings.is_empty() && cursor.is_none() && heard.is_empty() && moved.is_empty() {
+        let mut kept = entries.iter().map(|entry| self.kept(entry)).collect::<Vec<_>>().into_iter();
+        let nothing = entries.is_empty() && pairings.is_empty() && heard.is_empty() && amendments.is_empty();
+        if nothing && cursor.is_none() && moved.is_empty() {
             let answer = |slot| if let Slot::Answer(answer) = slot { Some(answer) } else { None };
             return Ok(slots.into_iter().filter_map(answer).collect());
         }
         let count = entries.len();
         channel_api::crash_point!("intake.routed");
-        let batch = NewBatch { entries, pairings, cursor, heard, moved };
+        let batch = NewBatch { entries, pairings, cursor, heard, moved, amendments };
         let mut of_entries = self.inbox.accept(batch).await.map_err(|error| {
             self.ready.store(false);
             unavailable(error)
         })?;
         channel_api::crash_point!("intake.committed");
-        let mut of_pairings = of_entries.split_off(count.min(of_entries.len())).into_iter();
+        let mut of_others = of_entries.split_off(count.min(of_entries.len())).into_iter();
         let mut of_entries = of_entries.into_iter();
         let mut answers = Vec::with_capacity(slots.len());
         for slot in slots {
             answers.extend(match slot {
                 Slot::Answer(answer) => Some(answer),
-                Slot::Pairing => of_pairings.next().map(|stored| self.asked(stored)),
+                Slot::Pairing | Slot::Amendment => of_others.next().map(|stored| self.asked(stored)),
                 Slot::Entry => match of_entries.next().zip(kept.next()) {
                     Some((stored, mut kept)) => {
                         let sender = kept.sender.take();
@@ -208,6 +225,9 @@ impl Intake {
     /// Whether it leaves the queue as long as it is: a command that is answered at once, or nothing for the bot.
     fn adds_nothing(&self, event: &Inbound) -> bool {
         let Some(entry) = self.channels.get(&event.channel) else { return true };
+        if matches!(event.kind, InboundKind::Edit | InboundKind::Deleted) {
+            return true;
+        }
         let rights = self.access.rights(&event.channel, &event.sender.id);
         let admitted = matches!(entry.gate.admit(event, rights.paired, rights.blocked), Admission::Admit(_));
         !admitted || Command::of(event).is_some_and(|(command, _)| command != Command::New)
@@ -220,6 +240,9 @@ impl Intake {
         };
         let now = self.clock.now_ms();
         let rights = self.access.rights(&event.channel, &event.sender.id);
+        if matches!(event.kind, InboundKind::Edit | InboundKind::Deleted) {
+            return Ok(self.amend(entry, event, rights, now));
+        }
         let role = match entry.gate.admit(&event, rights.paired, rights.blocked) {
             Admission::Admit(role) => role,
             Admission::Pair => {
@@ -246,6 +269,10 @@ impl Intake {
         }
         let session = entry.session(&event.conversation);
         let command = Command::of(&event);
+        if event.kind == InboundKind::Button && command.is_none() {
+            // Of an earlier version, or nobody's: words that no person wrote start no turn.
+            return Ok(ignored(&event, IgnoredReason::NothingToAnswer));
+        }
         let lang = |named: Option<Lang>| named.or_else(|| Lang::of_text(&event.text)).unwrap_or_else(Lang::current);
         let id = InboxId::generate();
         let mut queue = event.queue;
@@ -270,7 +297,8 @@ impl Intake {
                 } else {
                     self.obey(&command, &asked, &session).await?
                 };
-                let reply = Reply { kind: ReplyKind::Notice, ..Reply::message(text) };
+                let buttons = self.buttons(&command, &asked).await?;
+                let reply = Reply { kind: ReplyKind::Notice, buttons, ..Reply::message(text) };
                 Action::Command { parts: notice(entry, &reply, &event, &id, now), change }
             }
             None => Action::Turn,
@@ -311,6 +339,69 @@ impl Intake {
                 format!("\n{}", lang::status_channel(lang, id, health.words(lang), came, went))
             })
             .collect()
+    }
+
+    /// What a change or a deletion of an earlier message does: it passes the gate by its sender, and is theirs alone to
+    /// make. A platform that does not say who deleted a message has checked that they might.
+    fn amend(&self, entry: &Entry, event: Inbound, rights: SenderRights, now: i64) -> Routed {
+        let unnamed = event.kind == InboundKind::Deleted && event.sender.id.is_empty();
+        let why = match entry.gate.admit(&event, rights.paired, rights.blocked) {
+            _ if unnamed => None,
+            Admission::Admit(_) | Admission::Context => None,
+            Admission::Pair => Some(IgnoredReason::NothingToAnswer),
+            Admission::Ignore(why) => Some(why),
+        };
+        // Commands are said anew: what waits as a message does not become one.
+        let commands = event.kind == InboundKind::Edit && Command::parse(&event.text).is_some();
+        let (None, false, Some(about)) = (why, commands, event.about.clone()) else {
+            return ignored(&event, why.unwrap_or(IgnoredReason::NothingToAnswer));
+        };
+        let annotates = self.queue.edits == Edits::Annotate;
+        let group = event.conversation.kind == ConversationKind::Group;
+        let keep = if group { entry.gate.history(&event.conversation.id) } else { 0 };
+        let keep = if annotates { keep.max(NOTES) } else { keep };
+        let heard = heard::heard(&event, entry.session(&event.conversation), keep, now);
+        let change = match event.kind {
+            InboundKind::Deleted => Change::Delete,
+            _ => Change::Edit {
+                note: annotates.then(|| format!("[changed an earlier message to:] {}", heard.text)),
+                text: event.text,
+                attachments: event.attachments,
+            },
+        };
+        let sender = (!unnamed).then_some(event.sender.id);
+        Routed::Amend(Box::new(Amendment { event: heard, about, sender, change }))
+    }
+
+    /// The buttons under the answer to a command: what can be said next, in the language of the answer.
+    async fn buttons(&self, command: &Command, asked: &Asking<'_>) -> Result<Vec<Vec<Button>>, IntakeError> {
+        let Asking { event, role, lang, .. } = *asked;
+        let button = |label: String, data: String| Button { label, data };
+        Ok(match command {
+            Command::Queue(None) | Command::BadQueueMode(_) => {
+                let modes: &[&[&str]] = match lang {
+                    Lang::En => &[&["collect", "followup"], &["steer", "interrupt"], &["default"]],
+                    Lang::Zh => &[&["合并", "逐条"], &["插入", "打断"], &["默认"]],
+                };
+                let one = |mode: &&str| button((*mode).to_owned(), lang::queue_button(lang, mode));
+                modes.iter().map(|row| row.iter().map(one).collect()).collect()
+            }
+            Command::Pair(Pair::List)
+                if role == Role::Owner
+                    && event.trust == Trust::Own
+                    && event.conversation.kind == ConversationKind::Direct =>
+            {
+                let rows = self.access.pairings().await.map_err(unavailable)?.pairings;
+                let decide = |code: &str| {
+                    vec![
+                        button(lang::pairing_let_in(lang, code), lang::pairing_approve_button(lang, code)),
+                        button(lang::pairing_refuse(lang, code), lang::pairing_reject_button(lang, code)),
+                    ]
+                };
+                rows.iter().take(BUTTON_ROWS).map(|row| decide(&row.code)).collect()
+            }
+            _ => Vec::new(),
+        })
     }
 
     /// The answer to a command and what it does to the session.
@@ -507,9 +598,22 @@ impl Intake {
         }
     }
 
-    /// What a stranger's adapter hears.
+    /// What the adapter hears of a stranger's request, or of a change of an earlier message.
     fn asked(&self, stored: Stored) -> Accepted {
         match stored {
+            Stored::Amended(amended) => {
+                match amended {
+                    Amended::Replaced(entry) => debug!(%entry, "a waiting message was changed by its sender"),
+                    Amended::Removed(row) => {
+                        debug!(entry = %row.task, "a waiting message was deleted");
+                        let rows = vec![row];
+                        self.marks.committed(&rows);
+                        self.journal.committed(rows);
+                    }
+                    Amended::Nothing => {}
+                }
+                Accepted::Ignored(IgnoredReason::NothingToAnswer)
+            }
             Stored::Asked(Asked::New { lanes }) => {
                 self.lanes.wake(lanes);
                 Accepted::Paired
@@ -523,6 +627,7 @@ impl Intake {
     fn answer(&self, stored: Stored, kept: Kept) -> Accepted {
         match stored {
             Stored::New { stops, steers, lanes, collapsed, events, .. } => {
+                self.marks.committed(&events);
                 self.journal.committed(events);
                 if stops {
                     self.running.stop(&kept.session);
@@ -538,7 +643,12 @@ impl Intake {
                         self.journal.settled(&kept.id, &settled);
                         self.journal.look(&kept.id, &kept.session);
                     }
-                    None => self.work.wake(),
+                    None => {
+                        if self.running.has(&kept.session) {
+                            self.marks.tell(kept.marked, Mark::Seen);
+                        }
+                        self.work.wake();
+                    }
                 }
                 debug!(entry = %kept.id, session = %kept.session, collapsed, "accepted");
                 Accepted::New(kept.id)
@@ -548,7 +658,7 @@ impl Intake {
                 Accepted::Duplicate(id)
             }
             Stored::Conflict => Accepted::Conflict,
-            Stored::Asked(_) => self.asked(stored),
+            Stored::Asked(_) | Stored::Amended(_) => self.asked(stored),
             Stored::Full => {
                 info!(session = %kept.session, "the session's queue is full, the message was refused");
                 Accepted::Full(Duration::from_secs(10))
@@ -603,12 +713,13 @@ struct Kept {
     answered: Option<Settled>,
     /// Of what waits for a turn.
     sender: Option<Sender>,
+    marked: Option<Marked>,
 }
 
-impl Kept {
-    fn of(entry: &NewEntry, channels: &Channels) -> Self {
+impl Intake {
+    fn kept(&self, entry: &NewEntry) -> Kept {
         let inbound = &entry.inbound;
-        let gate = channels.get(&inbound.channel).map(|entry| &entry.gate);
+        let gate = self.channels.get(&inbound.channel).map(|entry| &entry.gate);
         let sender = matches!(entry.action, Action::Turn).then(|| Sender {
             channel: inbound.channel.clone(),
             id: inbound.sender.id.clone(),
@@ -620,7 +731,8 @@ impl Kept {
             Action::Turn => None,
             Action::Command { parts, .. } => Some(Settled { parts: settled_parts(parts), ..Settled::default() }),
         };
-        Self { id: entry.id.clone(), session: entry.session.clone(), answered, sender }
+        let marked = sender.as_ref().and_then(|_| self.marks.of(&entry.id, inbound, entry.received_at));
+        Kept { id: entry.id.clone(), session: entry.session.clone(), answered, sender, marked }
     }
 }
 
@@ -680,3 +792,6 @@ impl SenderRates {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,9 +57,6 @@ impl From<EventRow> for LiveRow {
     }
 }
 
-/// The reason of a silence that a person asked for.
-const STOPPED: &str = "stopped";
-
 /// Spreads events to everyone who watches. A slow watcher loses the oldest and is told so; it then reads the rows from
 /// the store.
 #[derive(Clone, Debug)]
@@ -82,13 +79,12 @@ impl Journal {
         Self { rows: broadcast::Sender::new(Self::LAG), texts: Arc::default(), waiters: Arc::default() }
     }
 
-    /// Tells watchers of rows that were committed. Messages that were settled by a stop have no other herald: those who
-    /// wait for one are told here.
+    /// Tells watchers of rows that were committed. Messages that were settled by a stop or a deletion have no other herald:
+    /// those who wait for one are told here.
     pub fn committed(&self, rows: Vec<EventRow>) {
         for row in rows {
-            if row.kind == "task_complete" && row.data["silent"] == STOPPED {
-                let stopped = Settled { silent: Some(STOPPED.to_owned()), ..Settled::default() };
-                self.settled(&row.task, &stopped);
+            if let Some(why) = row.ended_unanswered() {
+                self.settled(&row.task, &Settled { silent: Some(why.to_owned()), ..Settled::default() });
             }
             self.live(row.into());
         }

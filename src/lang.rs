@@ -1012,6 +1012,11 @@ catalogue! {
         en: "Queue mode is now {mode}.",
         zh: "队列模式已设为 {mode}。",
     }
+    /// What a button says in the sender's place.
+    queue_button(mode) {
+        en: "/queue {mode}",
+        zh: "/队列 {mode}",
+    }
     queue_mode_unknown(name) {
         en: "There is no queue mode “{name}”. Choose collect, followup, steer, interrupt or default.",
         zh: "没有名为“{name}”的队列模式。可选：合并、逐条、插入、打断、默认。",
@@ -1059,6 +1064,23 @@ catalogue! {
     pairing_one(code, who, channel, minutes) {
         en: "{code} – {who} on {channel}, {minutes} min left",
         zh: "{code} – {who}（{channel}），剩余 {minutes} 分钟",
+    }
+    pairing_let_in(code) {
+        en: "✓ {code}",
+        zh: "批准 {code}",
+    }
+    pairing_refuse(code) {
+        en: "✗ {code}",
+        zh: "拒绝 {code}",
+    }
+    /// What a button says in the owner's place.
+    pairing_approve_button(code) {
+        en: "/pair approve {code}",
+        zh: "/配对 批准 {code}",
+    }
+    pairing_reject_button(code) {
+        en: "/pair reject {code}",
+        zh: "/配对 拒绝 {code}",
     }
     pairing_usage() {
         en: "/pair – who waits\n/pair approve CODE [owner|trusted|member]\n/pair reject CODE",

@@ -30,6 +30,7 @@ pub mod inbox;
 pub mod session;
 
 pub mod live;
+pub mod marks;
 pub mod typing;
 pub mod worker;
 

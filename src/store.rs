@@ -83,7 +83,8 @@ pub trait InboxStore: Send + Sync + 'static {
     ///
     /// Moves come first: the sessions of the old id get the new one (where one exists already, it is kept and the old one
     /// stays beside it), with what waits, runs and was heard in them; a turn that runs there is fenced off and goes on
-    /// under the new key. Then what was heard, each message once.
+    /// under the new key. Then what was heard, each message once. Last, after the entries of the same batch, changes and
+    /// deletions of earlier messages, each event once: a [`Stored::Amended`] each, after the answers to `pairings`.
     async fn accept(&self, batch: NewBatch) -> Result<Vec<Stored>, StoreError>;
 
     /// Takes up to `ask.max` sessions that have due entries and no lease, oldest turn first (round-robin between
@@ -152,6 +153,49 @@ pub struct NewBatch {
     pub heard: Vec<NewHeard>,
     /// Groups that got a new id.
     pub moved: Vec<MovedGroup>,
+    /// Earlier messages that were changed or deleted, in order.
+    pub amendments: Vec<Amendment>,
+}
+
+/// An earlier message was changed or deleted. A message that waits for its turn follows; one that a turn works on, or has
+/// answered, does not, and no turn is ever started by it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Amendment {
+    /// The event: its key, its session, who and when, and what a group that hears it is told.
+    pub event: NewHeard,
+    /// The platform's id of the earlier message.
+    pub about: String,
+    /// Whose message it must be; `None`: the platform does not say who deleted it, and anybody's of this session is meant.
+    pub sender: Option<String>,
+    /// What happened to it.
+    pub change: Change,
+}
+
+/// What happened to an earlier message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// It says something else now.
+    Edit {
+        /// What.
+        text: String,
+        /// Its files; none = as before.
+        attachments: Vec<channel_api::Attachment>,
+        /// What the next turn is told when a turn works on it or has answered it.
+        note: Option<String>,
+    },
+    /// It is gone.
+    Delete,
+}
+
+/// What became of an [`Amendment`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Amended {
+    /// The message waits and says the new words.
+    Replaced(InboxId),
+    /// The message waited and is settled (`silent` = `deleted`): the row written for watchers.
+    Removed(EventRow),
+    /// Nothing for the queue: it is too late, somebody else's message, not known, or this event was here before.
+    Nothing,
 }
 
 /// A group message that starts nothing and is kept as context.
@@ -297,6 +341,8 @@ pub enum Stored {
     Full,
     /// What became of a [`NewPairing`].
     Asked(Asked),
+    /// What became of an [`Amendment`].
+    Amended(Amended),
 }
 
 /// What a claim asks for.
@@ -1150,6 +1196,14 @@ pub struct EventRow {
     pub data: Value,
     /// When.
     pub at: i64,
+}
+
+impl EventRow {
+    /// The message ended without a word because a person stopped it or deleted it: why. Nobody else tells of that.
+    pub fn ended_unanswered(&self) -> Option<&str> {
+        let why = self.data["silent"].as_str().filter(|_| self.kind == "task_complete");
+        why.filter(|why| matches!(*why, "stopped" | "deleted"))
+    }
 }
 
 /// Opening, recovery and upkeep.

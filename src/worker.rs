@@ -6,7 +6,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use channel_api::{Clock, Level, LivePace, Reply, ReplyKind, Settled, TurnId};
+use channel_api::{Clock, Level, LivePace, Mark, Reply, ReplyKind, Settled, TurnId};
 use futures_util::FutureExt;
 use tokio::{
     sync::watch,
@@ -23,6 +23,7 @@ use crate::{
     journal::Journal,
     lang::{self, Lang},
     live::{self, Progress, Showing},
+    marks::Marks,
     outbox::{self, Answers, LaneWakeUp},
     policy::Role,
     reply::{Outcome, Policy, ReplyTo},
@@ -69,6 +70,8 @@ pub struct Worker {
     pub running: Running,
     /// Tells watchers.
     pub journal: Journal,
+    /// Marks messages.
+    pub marks: Marks,
     /// This process.
     pub boot: BootId,
     /// The time.
@@ -255,7 +258,9 @@ impl Worker {
         let span = info_span!("turn", turn = %claim.lease.turn, session = %claim.lease.session);
         async {
             let handle = self.running.begin(&claim.lease.session);
+            self.marks.committed(&claim.events);
             self.journal.committed(claim.events.clone());
+            self.mark(claim.entries.last(), Mark::Working);
             for entry in &claim.entries {
                 self.journal.tell(&entry.id, channel_api::LiveEvent::Started);
             }
@@ -330,6 +335,14 @@ impl Worker {
         Some(showing.start(pace, texts))
     }
 
+    fn mark<'a>(&self, entries: impl IntoIterator<Item = &'a InboxEntry>, mark: Mark) {
+        for entry in entries {
+            if Command::of(&entry.inbound).is_none() {
+                self.marks.tell(self.marks.of(&entry.id, &entry.inbound, entry.received_at), mark);
+            }
+        }
+    }
+
     /// Takes a turn's preview away and forgets it.
     async fn take_away(&self, turn: &TurnId, shown: &Shown) {
         if let Some(entry) = self.channels.get(&shown.to.channel) {
@@ -357,6 +370,13 @@ impl Worker {
             _ => Vec::new(),
         };
         let left = shown.filter(|shown| !replaced(&mut parts, shown));
+        let mark = match &outcome {
+            // Nothing else says that it was heard.
+            TurnOutcome::Silent(_) => Mark::Done,
+            TurnOutcome::Failed(_) => Mark::Failed,
+            // The answer says it.
+            TurnOutcome::Replied | TurnOutcome::Stopped => Mark::None,
+        };
         let settled = Settled {
             parts: settled_parts(&parts),
             silent: match &outcome {
@@ -401,6 +421,8 @@ impl Worker {
             self.journal.settled(&entry.id, &merged);
         }
         self.journal.settled(&answered.id, &settled);
+        self.mark(run.entries.iter().rev().skip(1), Mark::None);
+        self.mark([answered], mark);
         channel_api::crash_point!("finish.told");
         if more {
             self.work.wake();
@@ -493,6 +515,7 @@ impl Worker {
         let released = self.commit("release", || self.inbox.release(release.clone())).await;
         self.running.end(&session);
         if let Some(Released::Dead { lanes, events }) = released {
+            self.mark(&entries, Mark::Failed);
             error!(why = failure.as_deref(), "a message became a dead letter: see `crawfish dlq list`");
             self.lanes.wake(lanes);
             self.journal.committed(events);

@@ -9,7 +9,7 @@ use channel_api::{ChannelId, ConversationKind, IgnoredReason, Inbound, InboundKi
 use serde::{Deserialize, Serialize};
 
 use super::{command::Command, wake};
-use crate::policy::Role;
+use crate::{marks::Switch, policy::Role};
 
 /// `[access]`: rights that hold on every channel.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -37,6 +37,8 @@ pub struct ChannelPolicy {
     pub groups: BTreeMap<String, GroupConfig>,
     /// The queue mode of this channel.
     pub queue: Option<QueueMode>,
+    /// Whether messages are marked here; `None` = as `[agent]` says.
+    pub marks: Option<Switch>,
     /// The agent that answers here.
     pub agent: Option<String>,
     /// `env`, `none` or a proxy's address.
@@ -57,6 +59,7 @@ impl Default for ChannelPolicy {
             trusted: Vec::new(),
             groups: BTreeMap::new(),
             queue: None,
+            marks: None,
             agent: None,
             proxy: None,
             ca_file: None,
@@ -67,7 +70,7 @@ impl Default for ChannelPolicy {
 
 impl ChannelPolicy {
     /// The names of these keys, so that the rest of a channel's section can be handed to its adapter.
-    pub const KEYS: [&str; 11] = [
+    pub const KEYS: [&str; 12] = [
         "dm_policy",
         "group_policy",
         "allow_from",
@@ -75,6 +78,7 @@ impl ChannelPolicy {
         "trusted",
         "groups",
         "queue",
+        "marks",
         "agent",
         "proxy",
         "ca_file",
@@ -352,10 +356,8 @@ impl Gate {
         use IgnoredReason as Why;
         if self.token_is_owner {
             return match event.kind {
-                InboundKind::Message | InboundKind::Button => Admission::Admit(Role::Owner),
-                InboundKind::Edit | InboundKind::Deleted | InboundKind::Reaction => {
-                    Admission::Ignore(Why::NothingToAnswer)
-                }
+                InboundKind::Reaction => Admission::Ignore(Why::NothingToAnswer),
+                _ => Admission::Admit(Role::Owner),
             };
         }
         if blocked {
@@ -364,10 +366,10 @@ impl Gate {
         if event.sender.is_bot {
             return Admission::Ignore(Why::Bot);
         }
-        if matches!(event.kind, InboundKind::Edit | InboundKind::Deleted | InboundKind::Reaction) {
-            return Admission::Ignore(Why::NothingToAnswer);
-        }
-        if event.text.trim().is_empty() && event.attachments.is_empty() {
+        // What is said about an earlier message needs no word to the bot, only somebody who may write there.
+        let amends = matches!(event.kind, InboundKind::Edit | InboundKind::Deleted);
+        let says = !event.text.trim().is_empty() || !event.attachments.is_empty();
+        if event.kind == InboundKind::Reaction || !(says || event.kind == InboundKind::Deleted) {
             return Admission::Ignore(Why::NothingToAnswer);
         }
         let id = event.sender.id.as_str();
@@ -378,7 +380,7 @@ impl Gate {
                 _ if listed.is_some() || paired.is_some() => listed.max(paired).unwrap_or(Role::Member),
                 DmPolicy::Open if contains(&self.allow_from, "*") => Role::Stranger,
                 // Words that are not the sender's own ask for nothing.
-                DmPolicy::Pairing if event.trust == Trust::Relayed => {
+                DmPolicy::Pairing if amends || event.trust == Trust::Relayed => {
                     return Admission::Ignore(Why::SenderNotAllowed);
                 }
                 DmPolicy::Pairing => return Admission::Pair,
@@ -399,7 +401,7 @@ impl Gate {
                 // `/status@otherbot` is for that one, whatever this group asks for.
                 let for_another = !event.mentions_us && Command::names_a_bot(&event.text);
                 let commands = role >= Role::Trusted && Command::of(event).is_some();
-                if for_another || (required && !event.mentions_us && !commands) {
+                if !amends && (for_another || (required && !event.mentions_us && !commands)) {
                     let keeps = self.history(&event.conversation.id) > 0;
                     return if keeps { Admission::Context } else { Admission::Ignore(Why::NotAddressed) };
                 }
@@ -712,14 +714,30 @@ mod tests {
     }
 
     #[test]
-    fn bots_and_edits_start_nothing() {
+    fn bots_start_nothing_and_edits_pass_by_their_sender_alone() {
         let (channel, webhook) = gate("webhook", ChannelPolicy::default());
         let mut bot = event(&channel, ConversationKind::Direct, "u", true);
         bot.sender.is_bot = true;
         assert_eq!(webhook.admit(&bot, None, false), Admission::Ignore(IgnoredReason::Bot));
         let mut edit = event(&channel, ConversationKind::Direct, "u", true);
         edit.kind = InboundKind::Edit;
+        assert_eq!(webhook.admit(&edit, None, false), Admission::Admit(Role::Stranger));
+        edit.text.clear();
         assert_eq!(webhook.admit(&edit, None, false), Admission::Ignore(IgnoredReason::NothingToAnswer));
+        edit.kind = InboundKind::Deleted;
+        assert_eq!(webhook.admit(&edit, None, false), Admission::Admit(Role::Stranger));
+        assert_eq!(webhook.admit(&edit, None, true), Admission::Ignore(IgnoredReason::Blocked));
+        edit.kind = InboundKind::Reaction;
+        assert_eq!(webhook.admit(&edit, None, false), Admission::Ignore(IgnoredReason::NothingToAnswer));
+        // No pairing begins with an edit, and in a group no word to the bot is needed.
+        let (channel, telegram) = gate("telegram", ChannelPolicy::default());
+        let mut edit = event(&channel, ConversationKind::Direct, "u", true);
+        edit.kind = InboundKind::Edit;
+        assert_eq!(telegram.admit(&edit, None, false), Admission::Ignore(IgnoredReason::SenderNotAllowed));
+        let (channel, webhook) = gate("webhook", ChannelPolicy::default());
+        let mut edit = event(&channel, ConversationKind::Group, "u", false);
+        edit.kind = InboundKind::Edit;
+        assert_eq!(webhook.admit(&edit, None, false), Admission::Admit(Role::Stranger));
     }
 
     #[test]

@@ -10,10 +10,11 @@ use channel_api::{
 use serde_json::{Value, json};
 
 use super::{
-    AccessRows, Action, Approve, Approved, Asked, BootId, Claim, ClaimAsk, ClaimKind, DeadResolution, EventFilter,
-    Finish, Finished, LaneKey, Lease, Load, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, NewPart, NextPart,
-    NextSuspect, OutboxPart, OverCap, PartFilter, PartOutcome, Recovered, Release, Released, Retention, SessionChange,
-    Shown, StepKind, StepRecord, StepState, Store, StoreError, Stored, TurnOutcome, TurnsOf, Welcome, Who,
+    AccessRows, Action, Amended, Amendment, Approve, Approved, Asked, BootId, Change, Claim, ClaimAsk, ClaimKind,
+    DeadResolution, EventFilter, Finish, Finished, LaneKey, Lease, Load, MovedGroup, NewBatch, NewEntry, NewHeard,
+    NewPairing, NewPart, NextPart, NextSuspect, OutboxPart, OverCap, PartFilter, PartOutcome, Recovered, Release,
+    Released, Retention, SessionChange, Shown, StepKind, StepRecord, StepState, Store, StoreError, Stored, TurnOutcome,
+    TurnsOf, Welcome, Who,
 };
 use crate::{
     lang::Lang,
@@ -105,6 +106,10 @@ suite!(
         what_a_group_said_outlives_crashes_and_failures,
         what_a_group_said_is_bounded,
         a_session_that_begins_anew_has_heard_nothing,
+        a_change_reaches_what_waits_and_nothing_else,
+        a_change_that_comes_too_late_is_a_note_if_asked_for,
+        what_was_deleted_while_it_waited_is_never_run,
+        what_a_group_heard_follows_its_changes,
         a_group_that_moves_takes_everything_along,
         a_running_turn_moves_with_its_group,
         a_group_that_moves_onto_a_session_loses_nothing,
@@ -1701,6 +1706,128 @@ async fn what_a_group_said_is_bounded(store: &dyn Store) {
     for told in claim_as(store, "bt_1", ClaimKind::Ordinary, 2_000, 9).await {
         assert!(told.backlog.is_empty(), "{told:?}");
     }
+}
+
+fn amendment(event: &str, session: &str, sender: Option<&str>, about: &str, change: Change) -> Amendment {
+    let said = if let Change::Edit { text, .. } = &change { text.as_str() } else { "" };
+    let heard = NewHeard { text: said.to_owned(), sender: "a".to_owned(), ..new_heard(event, session, 20) };
+    Amendment { event: heard, about: about.to_owned(), sender: sender.map(str::to_owned), change }
+}
+
+fn edit(text: &str, note: Option<&str>) -> Change {
+    Change::Edit { text: text.to_owned(), attachments: Vec::new(), note: note.map(str::to_owned) }
+}
+
+async fn amend(store: &dyn Store, amendment: Amendment) -> Amended {
+    let batch = NewBatch { amendments: vec![amendment], ..NewBatch::default() };
+    match store.accept(batch).await.expect("accepts").pop() {
+        Some(Stored::Amended(amended)) => amended,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn texts(claim: &Claim) -> Vec<&str> {
+    claim.entries.iter().map(|entry| entry.inbound.text.as_str()).collect()
+}
+
+async fn a_change_reaches_what_waits_and_nothing_else(store: &dyn Store) {
+    accept_all(store, vec![new_entry("1", "s", "a")]).await;
+    let running = claim(store).await;
+    // A message and its change in one batch, in whatever order the platform's two deliveries came.
+    let batch = NewBatch {
+        entries: vec![new_entry("2", "s", "a")],
+        amendments: vec![
+            amendment("e1", "s", Some("a"), "2", edit("first change", None)),
+            amendment("e2", "s", Some("a"), "2", edit("second change", None)),
+        ],
+        ..NewBatch::default()
+    };
+    let stored = store.accept(batch).await.expect("accepts");
+    let replaced = Stored::Amended(Amended::Replaced(InboxId::from("in_2".to_owned())));
+    assert_eq!(stored[1..], [replaced.clone(), replaced]);
+    let longer = "longer ".repeat(100);
+    let before = store.load().await.expect("reads");
+    for (event, sender, about, text, why) in [
+        ("e1", Some("a"), "2", "again", "delivered twice"),
+        ("e3", Some("b"), "2", "not mine", "somebody else's"),
+        ("e4", Some("a"), "1", "too late", "it runs"),
+        ("e5", Some("a"), "none", "nothing", "not known"),
+        ("e6", Some("a"), "2", "second change", "says what it said"),
+    ] {
+        let amended = amend(store, amendment(event, "s", sender, about, edit(text, None))).await;
+        assert_eq!(amended, Amended::Nothing, "{why}");
+    }
+    assert_eq!(store.load().await, Ok(before));
+    let amended = amend(store, amendment("e7", "s", Some("a"), "2", edit(&longer, None))).await;
+    assert_eq!(amended, Amended::Replaced(InboxId::from("in_2".to_owned())));
+    let after = store.load().await.expect("reads");
+    assert_eq!(
+        (after.queued, after.bytes - before.bytes),
+        (before.queued, (longer.len() - "second change".len()) as u64)
+    );
+    finish(store, &running).await;
+    let next = claim(store).await;
+    assert_eq!((texts(&next), next.backlog.len()), (vec![longer.as_str()], 0));
+    finish(store, &next).await;
+    nothing_due(store, 9_000).await;
+    assert_eq!(amend(store, amendment("e8", "s", Some("a"), "2", edit("answered", None))).await, Amended::Nothing);
+    nothing_due(store, 9_000).await;
+    assert_eq!(store.load().await, Ok(Load::default()));
+}
+
+async fn a_change_that_comes_too_late_is_a_note_if_asked_for(store: &dyn Store) {
+    accept_all(store, vec![new_entry("1", "s", "a"), command("c", "s", SessionChange::None)]).await;
+    let running = claim(store).await;
+    for (event, about) in [("e1", "1"), ("e1", "1"), ("e2", "c"), ("e3", "none")] {
+        let change = edit("new words", Some("changed to: new words"));
+        assert_eq!(amend(store, amendment(event, "s", Some("a"), about, change)).await, Amended::Nothing);
+    }
+    finish(store, &running).await;
+    nothing_due(store, 9_000).await;
+    accept_all(store, vec![new_entry("2", "s", "a")]).await;
+    let next = claim(store).await;
+    assert_eq!(backlog(&next), ["changed to: new words"], "once, and nothing of a command or of what is not known");
+    finish(store, &next).await;
+}
+
+async fn what_was_deleted_while_it_waited_is_never_run(store: &dyn Store) {
+    accept_all(store, vec![new_entry("1", "s", "a"), new_entry("2", "s", "a"), new_entry("3", "s", "a")]).await;
+    let running = claim(store).await;
+    assert_eq!(amend(store, amendment("d1", "s", Some("b"), "2", Change::Delete)).await, Amended::Nothing);
+    assert_eq!(amend(store, amendment("d2", "other", None, "2", Change::Delete)).await, Amended::Nothing);
+    for (event, sender, id) in [("d3", Some("a"), "2"), ("d4", None, "3")] {
+        let Amended::Removed(row) = amend(store, amendment(event, "s", sender, id, Change::Delete)).await else {
+            panic!("it waited")
+        };
+        assert_eq!((row.task.as_str(), row.ended_unanswered()), (format!("in_{id}").as_str(), Some("deleted")));
+        assert_eq!(settled(store, id).await.expect("settled").silent.as_deref(), Some("deleted"));
+    }
+    assert_eq!(amend(store, amendment("d3", "s", Some("a"), "2", Change::Delete)).await, Amended::Nothing);
+    assert_eq!(amend(store, amendment("d5", "s", Some("a"), "1", Change::Delete)).await, Amended::Nothing, "it runs");
+    let row = store.session(&key("s")).await.expect("reads").expect("a session");
+    assert_eq!((row.pending, row.running), (0, true));
+    assert!(!finish(store, &running).await.more);
+    nothing_due(store, 9_000).await;
+    assert_eq!(store.load().await, Ok(Load::default()));
+    // The head of an idle session.
+    accept_all(store, vec![NewEntry { not_before: 5_000, ..new_entry("4", "s", "a") }, new_entry("5", "s", "a")]).await;
+    assert!(matches!(amend(store, amendment("d6", "s", Some("a"), "4", Change::Delete)).await, Amended::Removed(_)));
+    assert_eq!(ids(&claim(store).await), ["5"]);
+}
+
+async fn what_a_group_heard_follows_its_changes(store: &dyn Store) {
+    let heard = ["h1", "h2", "h3"].map(|id| NewHeard { sender: "a".to_owned(), ..new_heard(id, "s", 20) }).to_vec();
+    store.accept(NewBatch { heard, ..NewBatch::default() }).await.expect("accepts");
+    amend(store, amendment("e1", "s", Some("a"), "h1", edit("new words", None))).await;
+    amend(store, amendment("e2", "s", Some("b"), "h2", edit("not mine", None))).await;
+    amend(store, amendment("e3", "s", None, "h3", Change::Delete)).await;
+    accept_all(store, vec![new_entry("1", "s", "a")]).await;
+    let told = claim(store).await;
+    let said = backlog(&told).iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert_eq!(said[0], "new words");
+    amend(store, amendment("e4", "s", Some("a"), "h2", edit("too late", None))).await;
+    finish(store, &told).await;
 }
 
 async fn a_session_that_begins_anew_has_heard_nothing(store: &dyn Store) {

@@ -16,6 +16,7 @@ use sqlx::{
 use super::{LaneKey, StoreError};
 
 mod access;
+mod amend;
 mod channel;
 mod claim;
 mod event;

@@ -14,6 +14,7 @@ mod drain;
 mod exec;
 mod first_start;
 mod groups;
+mod live;
 mod media;
 mod models;
 mod onebot;

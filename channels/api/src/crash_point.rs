@@ -21,8 +21,6 @@ pub const POINTS: &[&str] = &[
     "history.read",
     "model.asked",
     "model.answered",
-    "preview.begun",
-    "preview.stored",
     "tool.planned",
     "tool.started",
     "tool.ran",
@@ -47,6 +45,9 @@ pub const POINTS: &[&str] = &[
 
 /// The crash points of single adapters: `<kind>.<station>`. Each adapter's own journeys pass them.
 pub const ADAPTERS: &[&str] = &[
+    // A preview was shown and is not kept; it is kept. Only where a channel shows one.
+    "preview.begun",
+    "preview.stored",
     // An update was taken and nothing is stored; it is stored and Telegram does not know it.
     "telegram.batch",
     "telegram.stored",

@@ -55,6 +55,7 @@ async fn real() -> Real {
                 running: Running::default(),
                 health: Default::default(),
                 journal,
+                marks: crate::marks::Marks::new(channels.clone(), Default::default(), clock.clone()).0,
                 stopping: CancellationToken::new(),
                 senders: SenderRates::default(),
                 turned_away: Default::default(),

@@ -52,7 +52,44 @@ pub(super) async fn hear(tx: &mut Tx<'_>, new: &NewHeard) -> Result<(), StoreErr
     .bind(new.at)
     .fetch_optional(&mut *tx.conn)
     .await?;
-    let Some(row) = row else { return Ok(()) };
+    match row {
+        Some(row) => bound(tx, new, get(&row, 0)?).await,
+        None => Ok(()),
+    }
+}
+
+/// Keeps the key of an event, so that it does something once; its row, or `None` when it was here before.
+pub(super) async fn once(tx: &mut Tx<'_>, new: &NewHeard) -> Result<Option<i64>, StoreError> {
+    let row = sqlx::query(
+        "INSERT INTO heard (channel, platform_id, session, sender, at) VALUES ($1, $2, $3, '', $4)
+         ON CONFLICT (channel, platform_id) DO NOTHING RETURNING seq",
+    )
+    .bind(new.channel.as_str())
+    .bind(&new.platform_id)
+    .bind(new.session.as_str())
+    .bind(new.at)
+    .fetch_optional(&mut *tx.conn)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let seq = get(&row, 0)?;
+    bound(tx, new, seq).await?;
+    Ok(Some(seq))
+}
+
+/// Gives an event that was kept by [`once`] words for the next turn.
+pub(super) async fn tell(tx: &mut Tx<'_>, seq: i64, new: &NewHeard, text: &str) -> Result<(), StoreError> {
+    sqlx::query("UPDATE heard SET text = $2, name = $3, sender = $4 WHERE seq = $1")
+        .bind(seq)
+        .bind(text)
+        .bind(&new.name)
+        .bind(&new.sender)
+        .execute(&mut *tx.conn)
+        .await?;
+    Ok(())
+}
+
+/// Forgets what is over the bounds with this newest row.
+async fn bound(tx: &mut Tx<'_>, new: &NewHeard, newest: i64) -> Result<(), StoreError> {
     // What a turn was given is not its group's to forget: it goes with the turn.
     sqlx::query(
         "UPDATE heard SET text = NULL, name = NULL, sender = ''
@@ -69,7 +106,7 @@ pub(super) async fn hear(tx: &mut Tx<'_>, new: &NewHeard) -> Result<(), StoreErr
     .bind(new.session.as_str())
     .bind(i64::from(new.keep))
     .bind(SESSION_ROWS)
-    .bind(get::<i64>(&row, 0)? - ROWS)
+    .bind(newest - ROWS)
     .execute(&mut *tx.conn)
     .await?;
     Ok(())

@@ -5,16 +5,16 @@ use channel_api::{ChannelId, Inbound, InboxId, QueueMode, Settled};
 use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    SqliteStore, access, channel, event, get, group, json, outbox, push_lane, session, small, to_json,
+    SqliteStore, access, amend, channel, event, get, group, json, outbox, push_lane, session, small, to_json,
     writer::{Delta, Tx, Write},
 };
 use crate::{
     policy::Role,
     session::SessionKey,
     store::{
-        Action, Claim, ClaimAsk, DeadLetter, DeadResolution, EventRow, Finish, Finished, InboxEntry, InboxStore, Lease,
-        Load, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, NextSuspect, OverCap, Release, Released,
-        SessionChange, StoreError, Stored,
+        Action, Amendment, Claim, ClaimAsk, DeadLetter, DeadResolution, EventRow, Finish, Finished, InboxEntry,
+        InboxStore, Lease, Load, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, NextSuspect, OverCap, Release,
+        Released, SessionChange, StoreError, Stored,
     },
 };
 
@@ -55,7 +55,11 @@ pub(super) fn mode(name: &str) -> QueueMode {
 
 /// Who must be the same for two entries to share a turn: the sender, on their channel.
 fn sender_of(inbound: &Inbound) -> String {
-    format!("{} {}", inbound.channel, inbound.sender.id)
+    sender_key(&inbound.channel, &inbound.sender.id)
+}
+
+pub(super) fn sender_key(channel: &ChannelId, sender: &str) -> String {
+    format!("{channel} {sender}")
 }
 
 #[async_trait]
@@ -66,8 +70,8 @@ impl InboxStore for SqliteStore {
             let payload = to_json(&new.inbound)?;
             entries.push(Prepared { sender: sender_of(&new.inbound), payload, new });
         }
-        let NewBatch { pairings, cursor, heard, moved, .. } = batch;
-        self.write(Accept { entries, pairings, cursor, heard, moved }).await
+        let NewBatch { pairings, cursor, heard, moved, amendments, .. } = batch;
+        self.write(Accept { entries, pairings, cursor, heard, moved, amendments }).await
     }
 
     async fn claim(&self, ask: &ClaimAsk) -> Result<Vec<Claim>, StoreError> {
@@ -221,6 +225,7 @@ struct Accept {
     cursor: Option<(ChannelId, channel_api::Cursor)>,
     heard: Vec<NewHeard>,
     moved: Vec<MovedGroup>,
+    amendments: Vec<Amendment>,
 }
 
 /// An entry with what is made of it once, however often the write runs.
@@ -257,6 +262,9 @@ impl Write for Accept {
         }
         for pairing in &self.pairings {
             stored.push(Stored::Asked(access::ask(tx, pairing).await?));
+        }
+        for amendment in &self.amendments {
+            stored.push(Stored::Amended(amend::amend(tx, amendment).await?));
         }
         if let Some((channel, cursor)) = &self.cursor {
             channel::set(tx, channel, &cursor.key, &cursor.value).await?;

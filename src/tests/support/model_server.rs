@@ -59,6 +59,8 @@ pub enum Say {
     Status(u16, Option<u32>),
     /// 400: the messages are not in the order that this provider wants, in DashScope's words.
     WrongOrder,
+    /// Says the first words, waits for the gate, then says the rest.
+    InTwo(String, Gate, String),
     /// Never answers.
     Hang,
     /// Begins to answer, and the connection breaks.
@@ -391,6 +393,16 @@ async fn perform(ask: &Ask, mut say: Say) -> Response {
                 let broken = std::io::Error::other("cut");
                 let chunks = [Ok(Bytes::from(first)), Err(broken)];
                 return event_stream(Body::from_stream(stream::iter(chunks)));
+            }
+            Say::InTwo(first, gate, rest) => {
+                let first = chunk(&json!({ "role": "assistant", "content": first }), None);
+                let rest = async move {
+                    gate.passed().await;
+                    let rest = chunk(&json!({ "content": rest }), None);
+                    Ok::<_, Infallible>(Bytes::from(format!("{rest}{}", end("stop").concat())))
+                };
+                let first = async move { Ok(Bytes::from(first)) };
+                return event_stream(Body::from_stream(stream::once(first).chain(stream::once(rest))));
             }
             Say::Text(text) if stream => return event_stream(streamed_text(&text)),
             Say::Written(pause, text) if stream => return event_stream(written(pause, &text)),
