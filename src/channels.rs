@@ -32,8 +32,10 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "console", owners_own: true, check: console::check, build: console::build },
     Kind { name: "webhook", owners_own: false, check: webhook::check, build: webhook::build },
     Kind { name: "telegram", owners_own: false, check: telegram::check, build: telegram::build },
-    Kind { name: "feishu", owners_own: false, check: feishu::check, build: feishu::build },
+    Kind { name: "discord", owners_own: false, check: discord::check, build: discord::build },
     Kind { name: "onebot", owners_own: false, check: onebot::check, build: onebot::build },
+    Kind { name: "feishu", owners_own: false, check: feishu::check, build: feishu::build },
+    Kind { name: "qq", owners_own: false, check: qq::check, build: qq::build },
 ];
 
 /// What a channel is built from.
@@ -103,63 +105,41 @@ mod webhook {
     }
 
     fn make(account: &str, settings: &toml::Table, network: &Network) -> Result<channel_webhook::Webhook, String> {
-        let config: channel_webhook::Config = settings.clone().try_into().map_err(|error: toml::de::Error| {
-            // Its first line names the key and never the value.
-            error.message().to_owned()
-        })?;
+        let config = read::<channel_webhook::Config>(settings)?;
         channel_webhook::Webhook::new(account, config, network.http()).map_err(|error| error.to_string())
     }
 }
 
-mod telegram {
-    use super::*;
+/// The adapters whose `Config` and constructor look alike.
+macro_rules! adapters {
+    ($($kind:ident => $adapter:path, $config:path;)*) => {$(
+        mod $kind {
+            use super::*;
 
-    pub fn check(settings: &toml::Table) -> Result<(), String> {
-        read(settings)?.check().map_err(|error| error.to_string())
-    }
+            pub fn check(settings: &toml::Table) -> Result<(), String> {
+                read::<$config>(settings)?.check().map_err(|error| error.to_string())
+            }
 
-    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
-        let telegram = channel_telegram::Telegram::new(channel.id.account(), &read(channel.settings)?, channel.network);
-        Ok(Arc::new(telegram.map_err(|error| error.to_string())?))
-    }
-
-    fn read(settings: &toml::Table) -> Result<channel_telegram::Config, String> {
-        settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
-    }
+            pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
+                let config = read::<$config>(channel.settings)?;
+                let built = <$adapter>::new(channel.id.account(), &config, channel.network);
+                Ok(Arc::new(built.map_err(|error| error.to_string())?))
+            }
+        }
+    )*};
 }
 
-mod feishu {
-    use super::*;
-
-    pub fn check(settings: &toml::Table) -> Result<(), String> {
-        read(settings)?.check().map_err(|error| error.to_string())
-    }
-
-    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
-        let feishu = channel_feishu::Feishu::new(channel.id.account(), &read(channel.settings)?, channel.network);
-        Ok(Arc::new(feishu.map_err(|error| error.to_string())?))
-    }
-
-    fn read(settings: &toml::Table) -> Result<channel_feishu::Config, String> {
-        settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
-    }
+adapters! {
+    telegram => channel_telegram::Telegram, channel_telegram::Config;
+    discord => channel_discord::Discord, channel_discord::Config;
+    onebot => channel_onebot::OneBot, channel_onebot::Config;
+    feishu => channel_feishu::Feishu, channel_feishu::Config;
+    qq => channel_qq::Qq, channel_qq::Config;
 }
 
-mod onebot {
-    use super::*;
-
-    pub fn check(settings: &toml::Table) -> Result<(), String> {
-        read(settings)?.check().map_err(|error| error.to_string())
-    }
-
-    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
-        let onebot = channel_onebot::OneBot::new(channel.id.account(), &read(channel.settings)?, channel.network);
-        Ok(Arc::new(onebot.map_err(|error| error.to_string())?))
-    }
-
-    fn read(settings: &toml::Table) -> Result<channel_onebot::Config, String> {
-        settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
-    }
+/// The section as its adapter reads it. The message names the key and never the value.
+fn read<C: serde::de::DeserializeOwned>(settings: &toml::Table) -> Result<C, String> {
+    settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
 }
 
 /// One channel as the gateway uses it: its adapter, its gate, its policy.

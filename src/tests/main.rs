@@ -22,6 +22,7 @@ mod order;
 mod pairing;
 mod poison;
 mod pseudo;
+mod qq;
 mod queue;
 mod redelivery;
 mod silence;

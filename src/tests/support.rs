@@ -10,6 +10,7 @@ pub mod mark;
 pub mod model_server;
 #[allow(dead_code, reason = "the adapter's own tests use the rest")]
 pub mod onebot;
+pub mod qq;
 pub mod shapes;
 pub mod telegram;
 pub mod wait;

@@ -51,6 +51,10 @@ pub const ADAPTERS: &[&str] = &[
     // An update was taken and nothing is stored; it is stored and Telegram does not know it.
     "telegram.batch",
     "telegram.stored",
+    // An event was read and nothing is stored; it is stored and QQ does not know it; an answer has its number.
+    "qq.event",
+    "qq.stored",
+    "qq.numbered",
 ];
 
 /// Whether a crash point of this name is listed.

@@ -59,6 +59,8 @@ const SILENCE: Duration = Duration::from_secs(10 * 60);
 const SWEEP: Duration = Duration::from_secs(5);
 /// The pause before the bot's own id is asked for again.
 const ASK_AGAIN: Duration = Duration::from_secs(15);
+/// The pause after the app was found without a bot: a click in the console cures it.
+const NO_BOT: Duration = Duration::from_secs(60);
 /// The most posted events that are worked on at once.
 const MOST_AT_ONCE: usize = 64;
 /// The first characters of an answer that are shown, and the pause between two changes: Feishu's typewriter fills it.
@@ -154,6 +156,13 @@ impl Feishu {
                         "Feishu does not accept `app_id` and `app_secret` ({said}); copy both from the developer console, \
                          Credentials & Basic Info"
                     )));
+                }
+                ApiError::Refused { code, said } if self.config.mode == Mode::Ws => {
+                    let words = format!(
+                        "the app has no bot ({code}: {said}): add the bot ability in the developer console, then create a \
+                         version and publish it"
+                    );
+                    return Err(ChannelError::RestartAfter(NO_BOT, words));
                 }
                 error if self.config.mode == Mode::Ws => return Err(ChannelError::Restart(error.to_string())),
                 error => {

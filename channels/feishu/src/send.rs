@@ -58,8 +58,8 @@ pub fn capabilities(silence_limit: Option<Duration>, typing: bool) -> Capabiliti
         silence_limit,
         expires_after: Duration::from_secs(60 * 60),
         retry_pauses: &RETRY_PAUSES,
-        // Five a second in a chat, shared by all bots there.
-        per_lane: Some(Rate { burst: 4, every: Duration::from_millis(250) }),
+        // Five in any second in a chat, shared by all bots there.
+        per_lane: Some(Rate { burst: 2, every: Duration::from_millis(300) }),
         // Fifty a second and a thousand a minute.
         per_channel: Some(Rate { burst: 20, every: Duration::from_millis(62) }),
     }

@@ -142,7 +142,7 @@ impl Gateway {
             gateway: self,
             bot,
             ctx,
-            receiver: Receiver { channel: &bot.id, api: &bot.api, me: &bot.me, ctx },
+            receiver: Receiver { channel: &bot.id, api: &bot.api, me: &bot.me, windows: &bot.windows, ctx },
             session: Mutex::new(stored.as_deref().and_then(Session::parse)),
             ready: AtomicU32::new(0),
         };

@@ -76,15 +76,15 @@ impl Qq {
     ///
     /// # Errors
     /// [`ConfigError`] when the section cannot work.
-    pub fn new(account: &str, config: &Config, network: Network) -> Result<Self, ConfigError> {
+    pub fn new(account: &str, config: &Config, network: &Network) -> Result<Self, ConfigError> {
         config.check()?;
         let key = Key::of(&config.app_secret).ok_or(ConfigError::BadSecret("makes no key"))?;
         let bot = Arc::new(Bot {
             id: ChannelId::new("qq", account),
             app_id: config.app_id.clone(),
             key,
-            api: Api::new(config, &network)?,
-            network,
+            api: Api::new(config, network)?,
+            network: network.clone(),
             markdown: config.markdown,
             me: Me::default(),
             windows: Windows::default(),

@@ -14,6 +14,8 @@ use tracing::{debug, info};
 use crate::{
     api::{Api, ApiError, Payload, TIMEOUT},
     inbound::{self, Event, File, Said},
+    target::Target,
+    window::Windows,
 };
 
 /// How long all files of a message may take.
@@ -26,6 +28,7 @@ pub struct Receiver<'a> {
     pub channel: &'a ChannelId,
     pub api: &'a Api,
     pub me: &'a Me,
+    pub windows: &'a Windows,
     pub ctx: &'a ChannelContext,
 }
 
@@ -75,9 +78,15 @@ impl Receiver<'_> {
             cursor,
             ..Batch::default()
         };
+        channel_api::crash_point!("qq.event");
         let answers = self.ctx.intake.accept(batch).await?;
+        channel_api::crash_point!("qq.stored");
         let answer = answers.into_iter().next().ok_or_else(|| IntakeError::Unavailable("no answer".to_owned()))?;
         debug!(id = said.inbound.platform_id, ?answer, "an event was taken");
+        // What was not said to the bot gives it no right to answer.
+        if let Some(target) = Target::of(&said.inbound.address).filter(|_| said.inbound.mentions_us) {
+            self.windows.heard(&target);
+        }
         Ok(answer)
     }
 

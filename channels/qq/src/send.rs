@@ -20,7 +20,7 @@ use crate::{
     config::{Markdown, Mode},
     render::{self, Body, TEXT_LIMIT},
     target::Target,
-    window::Closed,
+    window::{Closed, Desk},
 };
 
 /// The most calls for one part: one, and one for each other form.
@@ -80,7 +80,8 @@ pub async fn send(bot: &Bot, to: &Address, part: &Part, key: &SendKey) -> Result
     };
     let Some(ctx) = bot.ctx.get() else { return Err(SendError::Retry("the channel is not open yet".to_owned())) };
     let body = Body::deserialize(&part.body).unwrap_or_default();
-    let slot = bot.windows.slot(&ctx.kv, &ctx.clock, &target, &key.part, body.weight).await;
+    let desk = Desk { kv: &ctx.kv, clock: &ctx.clock };
+    let slot = bot.windows.slot(desk, &target, &key.part, body.weight).await;
     let mut slot = slot.map_err(|closed| match closed {
         Closed::Store(error) => SendError::Retry(error.to_string()),
         closed => {
@@ -88,6 +89,8 @@ pub async fn send(bot: &Bot, to: &Address, part: &Part, key: &SendKey) -> Result
             SendError::Refused(closed.to_string())
         }
     })?;
+    let target = slot.target.clone();
+    channel_api::crash_point!("qq.numbered");
     let mut form = match &body.file {
         Some(file) => file_form(bot, ctx, &target, file, part, slot.again).await?,
         None => text_form(bot, ctx, &target, &body, part, key).await,
@@ -129,7 +132,7 @@ pub async fn send(bot: &Bot, to: &Address, part: &Part, key: &SendKey) -> Result
             Refusal::Final(reason) => return Err(SendError::Refused(format!("{reason} ({code})"))),
             _ => return Err(SendError::Refused(format!("QQ answered {code}: {message}"))),
         }
-        let renewed = bot.windows.renew(&ctx.kv, &ctx.clock, &target, &key.part).await;
+        let renewed = bot.windows.renew(desk, &target, &key.part).await;
         slot = renewed.map_err(|error| SendError::Retry(error.to_string()))?;
     }
     Err(SendError::Refused("QQ refused every form of the message".to_owned()))
@@ -138,7 +141,8 @@ pub async fn send(bot: &Bot, to: &Address, part: &Part, key: &SendKey) -> Result
 /// What became of a send that was cut off: under its number it may go again as long as the window is open.
 pub async fn reconcile(bot: &Bot, to: &Address, key: &SendKey) -> Reconciled {
     let (Some(target), Some(ctx)) = (Target::of(to), bot.ctx.get()) else { return Reconciled::CannotTell };
-    if !target.to.is_v2() || !bot.windows.has(&ctx.kv, &ctx.clock, &target, &key.part).await {
+    let desk = Desk { kv: &ctx.kv, clock: &ctx.clock };
+    if !target.to.is_v2() || !bot.windows.has(desk, &target, &key.part).await {
         return Reconciled::CannotTell;
     }
     ctx.clock.sleep(LOOK_AGAIN).await;

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use bytes::Bytes;
 use channel_api::{
     Accepted, Address, Attachment, AttachmentKind, Button, Channel, ChannelError, ChannelKv, FindingState, HttpBody,
-    HttpRequest, HttpResponse, InboundKind, IntakeError, Level, Link, Media, PartId, Receipt, Reconciled, Reply,
+    HttpRequest, HttpResponse, InboundKind, IntakeError, Level, Link, Media, PartId, Pulse, Receipt, Reconciled, Reply,
     SendError, SendKey,
     contract::{self, FakeGateway, Platform, SendClass},
 };
@@ -28,7 +28,7 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n picture";
 fn channel(section: &str) -> Arc<Qq> {
     let config: Config = toml::from_str(section).expect("a section");
     let network = Network::new(None, None).expect("a network");
-    Arc::new(Qq::new("main", &config, network).expect("a channel"))
+    Arc::new(Qq::new("main", &config, &network).expect("a channel"))
 }
 
 fn offline(mode: &str) -> Arc<Qq> {
@@ -41,6 +41,8 @@ struct Desk {
     gateway: FakeGateway,
     channel: Arc<Qq>,
     running: JoinSet<Result<(), ChannelError>>,
+    /// Of the newest run.
+    pulse: Option<Pulse>,
 }
 
 impl Desk {
@@ -49,7 +51,7 @@ impl Desk {
         let gateway = FakeGateway::new();
         let channel = channel(&format!("{}\n{more}", qq.section()));
         channel.open(&gateway.context());
-        Self { qq, gateway, channel, running: JoinSet::new() }
+        Self { qq, gateway, channel, running: JoinSet::new(), pulse: None }
     }
 
     /// Running and connected.
@@ -57,7 +59,7 @@ impl Desk {
         let mut desk = Self::new("").await;
         desk.start();
         let greeted = async {
-            while desk.gateway.kv.get("session").await.expect("a store").is_none() {
+            while desk.link() != Link::Up {
                 tokio::task::yield_now().await;
             }
         };
@@ -67,6 +69,7 @@ impl Desk {
 
     fn start(&mut self) {
         let (channel, ctx) = (Arc::clone(&self.channel), self.gateway.context());
+        self.pulse = Some(ctx.pulse.clone());
         self.running.spawn(async move { channel.run(ctx).await });
     }
 
@@ -94,6 +97,11 @@ impl Desk {
         let ended = tokio::time::timeout(Duration::from_secs(30), self.running.join_next()).await;
         let ended = ended.expect("it ends").expect("it ran").expect("no panic");
         ended.expect_err("not because it was told to")
+    }
+
+    /// How its connection is said to be.
+    fn link(&self) -> Link {
+        self.pulse.as_ref().expect("it runs").look().0
     }
 
     /// An address as of a message that came now.
@@ -429,13 +437,22 @@ async fn a_gateway_that_stops_answering_is_left_and_the_session_goes_on() {
     desk.qq.answer_heartbeats(true);
     desk.qq.event("C2C_MESSAGE_CREATE", fake::Qq::c2c("m1", "U1", "hi"));
     desk.gateway.intake.until_stored(1).await;
-    assert_eq!(desk.gateway.context().pulse.look().0, Link::Unknown, "each context has a pulse of its own");
+    assert_eq!(desk.link(), Link::Up);
 }
 
 #[tokio::test]
 async fn words_and_codes_of_the_gateway_are_followed() {
     let desk = Desk::running().await;
+    assert_eq!(desk.link(), Link::Up);
     desk.qq.say(json!({ "op": 7 }));
+    desk.gateway.clock.until_sleeping(1).await;
+    let down = async {
+        while desk.link() == Link::Up {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), down).await.expect("the loss is shown");
+    assert!(matches!(desk.link(), Link::Down(why) if why.contains("connect again")));
     desk.until("op 7: go on with the session", |told| told.resumed.len() == 1).await;
     desk.qq.close(4009, "timeout");
     desk.until("4009: go on with the session", |told| told.resumed.len() == 2).await;
@@ -593,6 +610,20 @@ async fn rule_5_after_the_window_no_request_is_made() {
     let refused = desk.say(&nothing.address(desk.channel.id()), "unasked").await;
     assert!(matches!(refused, Err(SendError::Refused(_))), "{refused:?}");
     assert!(desk.qq.look(|told| told.calls.is_empty()), "not even a token");
+}
+
+#[tokio::test]
+async fn a_late_answer_goes_to_a_newer_message_of_the_conversation() {
+    let desk = Desk::running().await;
+    desk.qq.event("GROUP_AT_MESSAGE_CREATE", fake::Qq::group("m1", "X", "M", "a hard question"));
+    desk.gateway.intake.until_stored(1).await;
+    let to = desk.gateway.intake.events()[0].address.clone();
+    desk.gateway.clock.advance(Duration::from_secs(6 * 60));
+    assert_eq!(SendClass::of(&desk.say(&to, "late").await), SendClass::Refused);
+    desk.qq.event("GROUP_AT_MESSAGE_CREATE", fake::Qq::group("m2", "X", "M", "are you there?"));
+    desk.gateway.intake.until_stored(2).await;
+    desk.say(&to, "the answer at last").await.expect("sent");
+    assert_eq!(desk.qq.look(|told| told.sent[0].body["msg_id"].clone()), "m2");
 }
 
 #[tokio::test]

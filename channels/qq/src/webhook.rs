@@ -123,7 +123,7 @@ impl Webhook {
 
 async fn stored(bot: &Bot, ctx: &ChannelContext, event: &Event) -> HttpResponse {
     ctx.pulse.beat();
-    let receiver = Receiver { channel: &bot.id, api: &bot.api, me: &bot.me, ctx };
+    let receiver = Receiver { channel: &bot.id, api: &bot.api, me: &bot.me, windows: &bot.windows, ctx };
     let Some(said) = receiver.prepare(event).await else { return taken() };
     match receiver.offer(&said, None).await {
         Ok(Accepted::Full(pause)) => {

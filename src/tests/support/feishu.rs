@@ -295,11 +295,13 @@ impl Feishu {
 
     /// What people read, in order: the texts of messages that were not taken back, cards as they are now.
     pub fn read(&self) -> Vec<String> {
-        self.look(|told| {
-            let there = told.sent.iter().filter(|sent| !told.deleted.contains(&sent.id));
-            there.map(|sent| text_of(told, sent)).collect()
-        })
+        self.look(shown)
     }
+}
+
+/// See [`Feishu::read`].
+pub fn shown(told: &Told) -> Vec<String> {
+    told.sent.iter().filter(|sent| !told.deleted.contains(&sent.id)).map(|sent| text_of(told, sent)).collect()
 }
 
 /// What is read of a message.

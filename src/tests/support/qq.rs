@@ -111,6 +111,8 @@ pub struct Told {
     pub beats: Vec<Value>,
     /// Interactions that were confirmed.
     pub confirmed: Vec<String>,
+    /// Files that people sent, by name.
+    media: HashMap<String, Bytes>,
     faults: HashMap<&'static str, VecDeque<Fault>>,
     valid: BTreeSet<String>,
     used: BTreeMap<String, BTreeSet<u64>>,
@@ -160,8 +162,11 @@ impl Qq {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let addr = listener.local_addr().expect("it is bound");
         let inner = Arc::new(Inner { addr, told: Mutex::default(), changed: watch::Sender::new(0) });
-        let app =
-            Router::new().route("/websocket", get(gateway)).route("/{*path}", any(call)).with_state(Arc::clone(&inner));
+        let app = Router::new()
+            .route("/websocket", get(gateway))
+            .route("/media/{name}", get(media))
+            .route("/{*path}", any(call))
+            .with_state(Arc::clone(&inner));
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, app).await.expect("serves") });
         Self { inner, _serving: serving }
@@ -255,6 +260,17 @@ impl Qq {
         }
     }
 
+    /// A file that somebody sends; its link.
+    pub fn file(&self, name: &str, bytes: &'static [u8]) -> String {
+        self.inner.change(|told| told.media.insert(name.to_owned(), Bytes::from_static(bytes)));
+        format!("http://{}/media/{name}", self.inner.addr)
+    }
+
+    /// Where it is, e.g. `127.0.0.1:4711`.
+    pub fn host(&self) -> String {
+        self.inner.addr.to_string()
+    }
+
     /// An event in the current session: sent now, or when the session is resumed.
     pub fn event(&self, name: &str, d: Value) {
         self.inner.change(|told| {
@@ -290,6 +306,13 @@ impl Qq {
 }
 
 type Gateway = State<Arc<Inner>>;
+
+async fn media(State(inner): Gateway, Path(name): Path<String>) -> Response {
+    let file = inner.lock().media.get(&name).cloned();
+    let mut response = Response::new(Body::from(file.clone().unwrap_or_default()));
+    *response.status_mut() = if file.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    response
+}
 
 async fn gateway(State(inner): Gateway, upgrade: WebSocketUpgrade) -> Response {
     upgrade.on_upgrade(move |socket| async move { serve(inner, socket).await })
