@@ -242,8 +242,8 @@ mod tests {
     use crate::intake::command::Command;
 
     #[test]
-    fn every_command_that_telegram_offers_is_obeyed() {
-        for (name, ..) in channel_telegram::COMMANDS {
+    fn every_command_that_clients_offer_is_obeyed() {
+        for (name, ..) in channel_telegram::COMMANDS.into_iter().chain(channel_discord::COMMANDS) {
             assert!(Command::parse(&format!("/{name}")).is_some(), "/{name}");
         }
     }

@@ -9,6 +9,7 @@ mod support;
 mod command_line;
 mod crash;
 mod delivery;
+mod discord;
 mod doctor;
 mod drain;
 mod exec;

@@ -3,6 +3,7 @@
 pub mod bridge;
 pub mod chance;
 pub mod checker;
+pub mod discord;
 pub mod effects;
 pub mod gateway;
 pub mod load;

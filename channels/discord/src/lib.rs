@@ -117,7 +117,7 @@ impl Discord {
         let number = |key: &str| limit.and_then(|limit| limit.get(key)).and_then(Value::as_u64);
         if number("remaining") == Some(0) {
             let pause = Duration::from_millis(number("reset_after").unwrap_or(60_000));
-            let why = "the bot has begun as many sessions as Discord allows in a day".to_owned();
+            let why = "the bot has begun more sessions than Discord allows in a day".to_owned();
             return Err(ChannelError::RestartAfter(pause, why));
         }
         if let Some(url) = &self.gateway_url {
