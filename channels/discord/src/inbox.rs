@@ -36,6 +36,8 @@ const CURSOR_EVERY: Duration = Duration::from_secs(20);
 const MOST_CHANNELS: usize = 500;
 /// The most channels that are asked for what was missed.
 const MOST_ASKED: usize = 50;
+/// Discord does not answer: after so many channels the rest is given up, for what is said now waits behind it.
+const MOST_FAILED: u32 = 3;
 /// The most messages of one channel that are fetched: what Discord gives at once.
 const MOST_MISSED: usize = 100;
 /// The most messages whose senders are remembered, for news of their deletion.
@@ -247,6 +249,8 @@ impl Inbox<'_> {
                         IntakeError::Unavailable(_) => pause,
                     };
                     warn!(%error, "an event of Discord waits to be stored");
+                    // It lives, and holds what a restart would lose.
+                    self.ctx.pulse.beat();
                     self.ctx.clock.sleep(wait).await;
                     pause = (pause * 2).min(LONGEST_HOLD);
                 }
@@ -295,7 +299,7 @@ impl Inbox<'_> {
         let mut channels: Vec<(String, Spoken)> =
             self.known.channels.iter().map(|(channel, spoken)| (channel.clone(), spoken.clone())).collect();
         channels.sort_by_key(|(channel, _)| std::cmp::Reverse(self.known.last(channel)));
-        let mut forgotten = false;
+        let (mut forgotten, mut failed) = (false, 0);
         for (channel, spoken) in channels.into_iter().take(MOST_ASKED) {
             let after = self.known.last(&channel).max(oldest);
             match self.missed(&channel, after).await {
@@ -316,7 +320,13 @@ impl Inbox<'_> {
                     self.known.positions.remove(&channel);
                     forgotten = true;
                 }
-                Err(error) => warn!(%error, channel, "what was missed in a channel was not fetched"),
+                Err(error) => {
+                    warn!(%error, channel, "what was missed in a channel was not fetched");
+                    failed += 1;
+                    if failed == MOST_FAILED {
+                        break;
+                    }
+                }
             }
         }
         if forgotten {

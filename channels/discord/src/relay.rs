@@ -157,19 +157,26 @@ impl Relay {
     /// takes the place of the one before.
     pub async fn serve(self, door: &Door) {
         let mut carrier = Carrier { relay: &self, resume: None, tries: 0 };
+        // Kept over the turns: serenity comes again before its last connection is put away, and if it were let down in the
+        // middle of its handshake it would give up the session.
+        let mut coming = Box::pin(door.next());
         let mut next = None;
         loop {
             let socket = match next.take() {
                 Some(socket) => socket,
                 None => tokio::select! {
                     () = self.stop.cancelled() => return,
-                    socket = door.next() => socket,
+                    socket = &mut coming => {
+                        coming = Box::pin(door.next());
+                        socket
+                    }
                 },
             };
             let end = tokio::select! {
                 biased;
                 end = carrier.carry(socket) => end,
-                newer = door.next() => {
+                newer = &mut coming => {
+                    coming = Box::pin(door.next());
                     next = Some(newer);
                     End::Over
                 }

@@ -833,6 +833,45 @@ async fn bad_input_32_a_full_store_holds_events_and_offers_them_again_in_order()
 }
 
 #[tokio::test]
+async fn what_does_not_fit_stays_with_discord_and_comes_by_a_resumed_session() {
+    let (fake, gateway, _channel, run) = connected("").await;
+    gateway.intake.close_gate();
+    let ids: Vec<String> = (0..QUEUE + 200).map(|n| fake.say(DM, ADA, &format!("n {n}"), json!({}))).collect();
+    fake.until("the connection is closed", |fake| fake.goodbyes().contains(&4000)).await;
+    assert_eq!(fake.frames(6).len(), 0, "nothing is asked for while there is no room");
+    gateway.intake.open_gate();
+    let events = stored(&gateway, ids.len()).await;
+    assert_eq!(events.iter().map(|event| event.platform_id.clone()).collect::<Vec<_>>(), ids);
+    assert_eq!((fake.frames(2).len(), fake.frames(6).len() >= 1), (1, true));
+    run.stop().await;
+}
+
+#[tokio::test]
+async fn r13_a_half_open_connection_is_left_and_what_was_said_into_it_is_fetched() {
+    let fake = fake::Discord::start(NOW).await;
+    fake.set_heartbeat(300, true);
+    let gateway = FakeGateway::new();
+    let channel = open(&fake, &gateway);
+    let run = Run::start(&channel, &gateway);
+    fake.until_connected(1).await;
+    fake.say(DM, ADA, "one", json!({}));
+    stored(&gateway, 1).await;
+    fake.until("heartbeats", |fake| fake.frames(1).len() >= 2).await;
+    // Nothing comes through any more, and nobody says so. serenity begins anew after some seconds.
+    fake.set_heartbeat(300, false);
+    fake.say_unheard(DM, ADA, "two", json!({}));
+    fake.until("another session", |fake| fake.frames(2).len() >= 2).await;
+    fake.set_heartbeat(41_250, true);
+    let events = stored(&gateway, 2).await;
+    assert_eq!(events[1].text, "two");
+    fake.say(DM, ADA, "three", json!({}));
+    let events = stored(&gateway, 3).await;
+    say(&channel, &events[2].address, "and it speaks").await.expect("sent");
+    assert_eq!(fake.texts(DM), ["and it speaks"]);
+    run.stop().await;
+}
+
+#[tokio::test]
 async fn a_probe_names_what_is_missing_and_where_to_click() {
     let fake = fake::Discord::start(NOW).await;
     let gateway = FakeGateway::new();

@@ -130,6 +130,8 @@ struct Told {
     acknowledges: bool,
     in_servers: bool,
     heartbeat_ms: u64,
+    /// Close codes that the bot sent.
+    goodbyes: Vec<u16>,
     /// Calls that would have notified somebody.
     violations: Vec<String>,
 }
@@ -193,6 +195,7 @@ impl Discord {
             acknowledges: true,
             in_servers: true,
             heartbeat_ms: 41_250,
+            goodbyes: Vec::new(),
             violations: Vec::new(),
         };
         let inner = Arc::new(Inner {
@@ -455,6 +458,11 @@ impl Discord {
         self.inner.lock().opened.clone()
     }
 
+    /// The close codes that the bot sent.
+    pub fn goodbyes(&self) -> Vec<u16> {
+        self.inner.lock().goodbyes.clone()
+    }
+
     /// Messages that could have notified somebody. Empty, or a test fails.
     pub fn violations(&self) -> Vec<String> {
         self.inner.lock().violations.clone()
@@ -543,6 +551,9 @@ async fn serve_gateway(inner: &Inner, mut socket: WebSocket, connection: u64) {
                 let Some(Ok(Message::Text(raw))) = frame else {
                     match frame {
                         Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+                        Some(Ok(Message::Close(Some(close)))) => {
+                            return inner.change(|told| told.goodbyes.push(close.code));
+                        }
                         _ => return,
                     }
                 };
