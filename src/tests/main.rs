@@ -13,6 +13,7 @@ mod discord;
 mod doctor;
 mod drain;
 mod exec;
+mod feishu;
 mod first_start;
 mod groups;
 mod live;

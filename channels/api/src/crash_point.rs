@@ -55,6 +55,9 @@ pub const ADAPTERS: &[&str] = &[
     "qq.event",
     "qq.stored",
     "qq.numbered",
+    // An event was read and nothing is stored; it is stored and Feishu does not know it.
+    "feishu.event",
+    "feishu.stored",
 ];
 
 /// Whether a crash point of this name is listed.

@@ -219,8 +219,10 @@ impl Reception {
     /// Offers it once; who delivers it offers it again when it was not stored.
     async fn offer(&self, ctx: &ChannelContext, inbound: Inbound) -> Taken {
         let (id, press) = (inbound.platform_id.clone(), inbound.kind == InboundKind::Button);
+        channel_api::crash_point!("feishu.event");
         match ctx.intake.accept(Batch::from(inbound)).await {
             Ok(answers) => {
+                channel_api::crash_point!("feishu.stored");
                 debug!(id, ?answers, "an event was taken");
                 let turned_away = press && matches!(answers.first(), Some(Accepted::Ignored(_) | Accepted::Full(_)));
                 Taken::Safe(turned_away.then(|| toast("You cannot press this.", "你不能操作这个按钮。")))

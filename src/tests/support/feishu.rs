@@ -149,6 +149,8 @@ pub struct Told {
     pub pings: usize,
     /// Pings are not answered.
     pub deaf: bool,
+    /// Events that come on every new connection until they are acknowledged.
+    waiting: Vec<(String, Vec<u8>)>,
     /// Answers to events: the frame's message id, the code and the data.
     pub acks: Vec<(String, i64, Value)>,
     frames: usize,
@@ -267,6 +269,19 @@ impl Feishu {
             }
             id
         })
+    }
+
+    /// An event that comes, now or on a later connection, until it is acknowledged.
+    pub fn say(&self, event: &Value) {
+        let payload = event.to_string().into_bytes();
+        self.change(|told| {
+            told.frames += 1;
+            let id = format!("frame-{}", told.frames);
+            if let Some((_, connection)) = told.connections.last() {
+                let _ = connection.send(Order::Send(whole(&id, &payload)));
+            }
+            told.waiting.push((id, payload));
+        });
     }
 
     /// Sends bytes that may be no frame.
@@ -670,6 +685,9 @@ async fn talk(inner: Arc<Inner>, mut socket: WebSocket) {
     let (orders, mut ordered) = mpsc::unbounded_channel();
     let me = inner.change(|told| {
         told.opened += 1;
+        for (id, payload) in &told.waiting {
+            let _ = orders.send(Order::Send(whole(id, payload)));
+        }
         told.connections.push((told.opened, orders));
         told.opened
     });
@@ -710,10 +728,18 @@ fn hear(inner: &Inner, bytes: &[u8]) -> Option<Vec<u8>> {
         let answer: Value = serde_json::from_slice(&payload).unwrap_or_default();
         let code = answer["code"].as_i64().unwrap_or_default();
         if header("biz_rt").is_some() {
+            let id = header("message_id").unwrap_or_default();
+            told.waiting.retain(|(waiting, _)| code != 200 || *waiting != id);
             told.acks.push((header("message_id").unwrap_or_default(), code, answer["data"].clone()));
         }
         None
     })
+}
+
+/// An event in one frame.
+fn whole(id: &str, payload: &[u8]) -> Vec<u8> {
+    let headers = [("type", "event"), ("message_id", id), ("trace_id", "t"), ("sum", "1"), ("seq", "0")];
+    encode(1, &headers, payload)
 }
 
 /// A frame, written by hand so that it is not the adapter's own code that checks the adapter.

@@ -317,6 +317,26 @@ async fn rule_11_an_event_that_comes_again_after_a_restart_is_the_same_row() {
 }
 
 #[tokio::test]
+async fn what_could_not_be_stored_is_answered_with_500_and_comes_again() {
+    let rig = Rig::new("").await;
+    rig.gateway.intake.answer_next(Err(IntakeError::Unavailable("disk full".to_owned())));
+    rig.running(async {
+        rig.platform.until_connected(1).await;
+        rig.platform.say(&fake::text("om_1", "oc_1", "p2p", "hi", NOW));
+        rig.platform.until("it is refused", |told| told.acks.iter().any(|(_, code, _)| *code == 500)).await;
+        assert!(rig.gateway.intake.events().is_empty());
+        rig.platform.cut();
+        while rig.platform.look(|told| told.opened) < 2 {
+            rig.gateway.clock.advance(Duration::from_secs(1));
+            tokio::task::yield_now().await;
+        }
+        rig.platform.until("it is taken", |told| told.acks.iter().any(|(_, code, _)| *code == 200)).await;
+    })
+    .await;
+    assert_eq!(rig.gateway.intake.events().len(), 1);
+}
+
+#[tokio::test]
 async fn rule_12_what_is_too_old_after_a_reconnect_is_acknowledged_and_not_answered() {
     let rig = Rig::new("").await;
     rig.running(async {
