@@ -314,6 +314,8 @@ impl Connection<'_> {
         }
         let mut seen = resuming.as_ref().map(|session| session.seq);
         let (mut answered, mut waiting) = (true, None::<Event>);
+        // Whether the session began or went on, and whether events came since the last heartbeat.
+        let (mut greeted, mut heard) = (false, false);
         let mut tick = self.ctx.clock.sleep(beat);
         loop {
             tokio::select! {
@@ -321,6 +323,9 @@ impl Connection<'_> {
                     // While the store is behind, nothing is read, and an answer may lie unread.
                     if !answered && waiting.is_none() {
                         return resume("QQ's gateway stopped answering heartbeats");
+                    }
+                    if !greeted && !std::mem::take(&mut heard) && waiting.is_none() {
+                        return Ended::Anew("QQ's gateway did not begin the session".to_owned());
                     }
                     answered = false;
                     let heartbeat = json!({ "op": 1, "d": seen }).to_string();
@@ -349,8 +354,10 @@ impl Connection<'_> {
                         Some(0) => {
                             let Some(event) = Event::of(&payload) else { continue };
                             seen = seen.max(event.seq);
-                            if !self.greeted(&event, resuming.as_ref()).await {
-                                waiting = Some(event);
+                            heard = true;
+                            match self.greeted(&event, resuming.as_ref()).await {
+                                true => greeted = true,
+                                false => waiting = Some(event),
                             }
                         }
                         Some(1) => {
@@ -358,6 +365,7 @@ impl Connection<'_> {
                             let _ = socket.outgoing.send(Frame::Text(heartbeat)).await;
                         }
                         Some(7) => return resume("QQ's gateway asks to connect again"),
+                        Some(9) if payload["d"] == true => return resume("QQ's gateway asks to go on with the session"),
                         Some(9) => return Ended::Anew("QQ's gateway knows the session no more".to_owned()),
                         Some(11) => answered = true,
                         other => debug!(?other, "an unknown word of QQ's gateway"),

@@ -441,6 +441,20 @@ async fn a_gateway_that_stops_answering_is_left_and_the_session_goes_on() {
 }
 
 #[tokio::test]
+async fn a_gateway_that_does_not_greet_is_left() {
+    let mut desk = Desk::new("").await;
+    desk.qq.greet(false);
+    desk.start();
+    desk.until("it asked for a second session", |told| told.identified.len() == 2).await;
+    assert_ne!(desk.link(), Link::Up);
+    desk.qq.greet(true);
+    desk.until("it asked for a third", |told| told.identified.len() == 3).await;
+    desk.qq.event("C2C_MESSAGE_CREATE", fake::Qq::c2c("m1", "U1", "hi"));
+    desk.gateway.intake.until_stored(1).await;
+    assert_eq!(desk.link(), Link::Up);
+}
+
+#[tokio::test]
 async fn words_and_codes_of_the_gateway_are_followed() {
     let desk = Desk::running().await;
     assert_eq!(desk.link(), Link::Up);
@@ -456,18 +470,20 @@ async fn words_and_codes_of_the_gateway_are_followed() {
     desk.until("op 7: go on with the session", |told| told.resumed.len() == 1).await;
     desk.qq.close(4009, "timeout");
     desk.until("4009: go on with the session", |told| told.resumed.len() == 2).await;
+    desk.qq.say(json!({ "op": 9, "d": true }));
+    desk.until("op 9, resumable: go on with the session", |told| told.resumed.len() == 3).await;
     desk.qq.close(4006, "");
     desk.until("4006: a new session", |told| told.identified.len() == 2).await;
     desk.qq.forget_sessions();
     desk.qq.cut();
-    desk.until("op 9: a new session", |told| told.resumed.len() == 3 && told.identified.len() == 3).await;
+    desk.until("op 9: a new session", |told| told.resumed.len() == 4 && told.identified.len() == 3).await;
     for noise in [json!(null), json!([1]), json!({ "op": 99 }), json!({ "op": 0 }), json!({ "op": 0, "t": 7, "d": {} })]
     {
         desk.qq.say(noise);
     }
     desk.qq.event("C2C_MESSAGE_CREATE", fake::Qq::c2c("m1", "U1", "hi"));
     desk.gateway.intake.until_stored(1).await;
-    assert_eq!(desk.qq.look(|told| told.opened), 6);
+    assert_eq!(desk.qq.look(|told| told.opened), 7);
 }
 
 #[tokio::test]

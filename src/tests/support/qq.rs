@@ -123,6 +123,7 @@ pub struct Told {
     refused_intents: u64,
     no_markdown: bool,
     deaf: bool,
+    mute: bool,
     no_sessions: bool,
 }
 
@@ -225,6 +226,11 @@ impl Qq {
     /// Heartbeats are answered or not.
     pub fn answer_heartbeats(&self, answer: bool) {
         self.inner.change(|told| told.deaf = !answer);
+    }
+
+    /// Sessions begin without a greeting, or with one.
+    pub fn greet(&self, greet: bool) {
+        self.inner.change(|told| told.mute = !greet);
     }
 
     /// Sessions are forgotten: a resume is answered with op 9.
@@ -385,6 +391,9 @@ fn answer(told: &mut Told, payload: &Value, line: &mpsc::UnboundedSender<Word>) 
             told.identified.push(intents);
             if intents & told.refused_intents != 0 {
                 return close(4014);
+            }
+            if told.mute {
+                return;
             }
             let session = format!("session-{}", told.identified.len());
             told.sessions.insert(session.clone(), Vec::new());
