@@ -73,9 +73,13 @@ async fn reply(onebot: &OneBot, bot: &str, said: &mut Said) {
 
 /// An id is unique in its chat only; a message of another chat is not the one that was meant.
 fn is_of(message: &Value, chat: &Chat) -> bool {
-    match (chat, ids::number_at(message, "group_id")) {
-        (Chat::Group(group), Some(found)) => *group == found,
-        _ => true,
+    let found = ids::number_at(message, "group_id");
+    let kind = message.get("message_type").and_then(Value::as_str);
+    match chat {
+        Chat::Group(group) => kind != Some("private") && found.is_none_or(|found| *group == found),
+        // What was said in a group is not shown to one person alone.
+        Chat::Private(_) => kind != Some("group") && found.is_none(),
+        Chat::Temporary(..) | Chat::Guild(..) => kind != Some("group"),
     }
 }
 

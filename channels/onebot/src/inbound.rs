@@ -539,6 +539,8 @@ pub fn forwarded(node: &Value) -> Option<(String, String, Vec<Forward>)> {
     let name =
         name.into_iter().flatten().find(|name| !name.trim().is_empty()).map(|name| start(name.trim(), NAME_CHARS));
     let name = name.or_else(|| ids::number_at(sender, "user_id")).unwrap_or_else(|| "?".to_owned());
+    // A name must not make lines of its own.
+    let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let segments =
         node.get("message").and_then(message::read).or_else(|| node.get("content").and_then(message::read))?;
     let mut pieces = Pieces::of(&segments, &|_: &str| false);

@@ -74,8 +74,10 @@ pub async fn serve(onebot: &OneBot, ctx: &ChannelContext, head: Head, socket: So
     let connection = onebot.links.open(head.role, outgoing.clone());
     let mut line =
         Line { onebot, ctx, connection: &connection, bot: None, beat: None, pings: (ctx.clock.monotonic(), 0) };
-    if let Some(bot) = head.bot {
-        line.belongs_to(bot);
+    if let Some(bot) = head.bot
+        && !line.belongs_to(bot)
+    {
+        connection.over.cancel();
     }
     let mut unanswered = 0;
     let mut answers_pings = false;
@@ -159,8 +161,7 @@ impl Line<'_> {
             return None;
         };
         if value.get("post_type").is_some() {
-            self.event(value, text.len());
-            return None;
+            return self.event(value, text.len());
         }
         // NapCat opens the socket in spite of a wrong token and says so in its first message.
         let unasked = value.get("echo").is_none_or(|echo| echo.is_null() || echo.as_str() == Some(""));
@@ -176,22 +177,25 @@ impl Line<'_> {
         None
     }
 
-    fn event(&mut self, event: Value, bytes: usize) {
+    fn event(&mut self, event: Value, bytes: usize) -> Option<Ended> {
         let said = ids::number_at(&event, "self_id");
         match (&self.bot, &said) {
             (Some(bot), Some(said)) if bot != said => {
                 if self.onebot.queue.count("event_of_another_bot").is_power_of_two() {
                     warn!(bot, said, "an event of another bot came over this one's connection and is dropped");
                 }
-                return;
+                return None;
             }
-            (None, None) => return self.ignored("event_without_bot"),
+            (None, None) => {
+                self.ignored("event_without_bot");
+                return None;
+            }
             _ => {}
         }
         if self.bot.is_none() && !said.is_some_and(|said| self.belongs_to(said)) {
-            return;
+            return Some(Ended::Misused("this account is for another self_id"));
         }
-        let Some(bot) = &self.bot else { return };
+        let bot = self.bot.as_ref()?;
         match inbound::read(&self.onebot.id, bot, &event) {
             Event::Heartbeat(interval) => self.beat = Some(interval * 2 + Duration::from_secs(5)),
             Event::Ignored(reason) => self.ignored(reason),
@@ -199,13 +203,13 @@ impl Line<'_> {
                 self.onebot.queue.add(bot, What::Event(read.chat(), event), bytes, None);
             }
         }
+        None
     }
 
     /// The connection is this bot's. `false`: this account is for another.
     fn belongs_to(&mut self, bot: String) -> bool {
         if !self.onebot.expects(&bot) {
             warn!(bot, "a bot that is not this account's `self_id` is turned away");
-            self.connection.over.cancel();
             return false;
         }
         let registered = self.onebot.links.register(&bot, self.connection);

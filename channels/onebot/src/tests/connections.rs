@@ -164,6 +164,22 @@ async fn a_bot_whose_head_says_nothing_is_known_by_its_first_event() {
 }
 
 #[tokio::test]
+async fn a_bot_that_is_not_the_accounts_is_closed_and_the_address_without_a_token_is_named() {
+    let pinned = Config { self_id: Some(crate::Number("10002".to_owned())), ..config() };
+    let mut bench = Bench::with(Flavour::NapCat, &pinned);
+    let mut socket = bench.raw("", "", None);
+    let event = bench.bot.private_message(ADA, text("hello"));
+    socket.outgoing.send(Frame::Text(event.to_string())).await.expect("it listens");
+    assert!(matches!(next(&mut socket).await, Some(Frame::Close(1008, _))));
+    assert!(bench.channel.links.bots().is_empty() && bench.gateway.intake.offered().is_empty());
+    let unguarded = |config: &Config| OneBot::new("qq", config, &network()).expect("a section that works").unguarded();
+    assert_eq!(unguarded(&config()), None);
+    assert_eq!(unguarded(&Config::default()), Some("access_token"));
+    let forward = Config { mode: crate::Mode::Forward, url: Some("ws://127.0.0.1:1".to_owned()), ..Config::default() };
+    assert_eq!(unguarded(&forward), None, "nobody can reach it");
+}
+
+#[tokio::test]
 async fn bad_input_35_events_of_another_bot_are_dropped() {
     let mut bench = Bench::new(Flavour::NapCat);
     bench.connect();

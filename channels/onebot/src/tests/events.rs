@@ -273,6 +273,17 @@ async fn a_reply_to_the_bots_message_is_said_to_it_known_or_asked_for() {
 }
 
 #[tokio::test]
+async fn a_quote_never_shows_one_chat_what_another_said() {
+    let bench = ready().await;
+    let secret = bench.bot.group_message(GROUP, 5, text("the group's secret"))["message_id"].to_string();
+    let reply = json!([{ "type": "reply", "data": { "id": secret } }, { "type": "text", "data": { "text": "what?" } }]);
+    let heard = bench.hear(&bench.bot.private_message(ADA, reply.clone())).await;
+    assert_eq!(heard.reply_to.expect("a reply").text, None);
+    let heard = bench.hear(&bench.bot.group_message(701, ADA, reply)).await;
+    assert_eq!(heard.reply_to.expect("a reply").text, None);
+}
+
+#[tokio::test]
 async fn cards_places_and_shares_become_a_line() {
     let bench = ready().await;
     let card = json!({ "app": "com.tencent.miniapp", "prompt": "[QQ小程序]哔哩哔哩", "meta": { "detail_1": { "title": "哔哩哔哩", "desc": "龙虾怎么做", "qqdocurl": "https://b23.tv/x" } } });
