@@ -59,6 +59,27 @@ pub fn network(policy: &ChannelPolicy, place: impl Fn(&str) -> PathBuf) -> Resul
     Network::new(policy.proxy.as_deref(), ca_file.as_deref()).map_err(|error| error.to_string())
 }
 
+/// The servers that a channel talks to by name: those of its section, else its platform's own.
+pub fn hosts(id: &ChannelId, settings: &toml::Table) -> Vec<String> {
+    let own = ["api_url", "gateway_url", "token_url", "url", "callback_url"].iter();
+    let urls = own.filter_map(|key| url::Url::parse(settings.get(*key)?.as_str()?).ok());
+    let mut hosts: Vec<String> = urls.filter_map(|url| Some(url.domain()?.to_owned())).collect();
+    if !settings.contains_key("api_url") {
+        let usual: &[&str] = match id.kind() {
+            "telegram" => &["api.telegram.org"],
+            "discord" => &["discord.com", "gateway.discord.gg"],
+            "feishu" => &["open.feishu.cn"],
+            "qq" => &["api.sgroup.qq.com", "bots.qq.com"],
+            _ => &[],
+        };
+        hosts.extend(usual.iter().map(|host| (*host).to_owned()));
+    }
+    hosts.retain(|host| host != "localhost");
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts
+}
+
 /// The kind of that name.
 pub fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.name == name)

@@ -15,8 +15,10 @@ mod config;
 mod dlq;
 mod doctor;
 pub mod exit;
+mod init;
 mod logs;
 mod pairing;
+mod probe;
 mod prompt;
 mod reach;
 mod send;
@@ -50,11 +52,13 @@ enum Verb {
     Chat(chat::Chat),
     /// Sends one message. 发送一条消息。
     Send(send::Send),
+    /// Asks what is needed and writes a configuration. 问几个问题，写好配置文件。
+    Init(init::Init),
     /// Looks for what is wrong or still closed. 检查问题和未开启的功能。
     Doctor(doctor::Doctor),
     /// Checks or shows the configuration. 检查或显示配置。
     Config(config::Config),
-    /// Lists the channels. 列出渠道。
+    /// Lists the channels, and looks at their accounts. 列出渠道，检查账号。
     Channels(channels::Channels),
     /// Lets people in who asked. 批准或拒绝配对请求。
     Pairing(pairing::Pairing),
@@ -95,6 +99,7 @@ pub fn main() -> ExitCode {
         Verb::Serve(serve) => serve.run(config, &env),
         Verb::Chat(chat) => chat.run(config, &env),
         Verb::Send(send) => send.run(config, &env),
+        Verb::Init(init) => init.run(config, &env),
         Verb::Doctor(doctor) => doctor.run(config, &env),
         Verb::Config(verb) => verb.run(config, &env),
         Verb::Channels(channels) => channels.run(config, &env),

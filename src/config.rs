@@ -18,7 +18,7 @@ use toml::de::DeTable;
 
 pub use self::{
     env::Env,
-    finding::{Finding, Line},
+    finding::{Finding, Line, is_secret_name},
     limits::LimitsConfig,
 };
 use self::{

@@ -472,6 +472,86 @@ catalogue! {
         en: "the gateway's answer cannot be read; is it another version? {why}",
         zh: "无法读取网关的回答，版本是否不同？{why}",
     }
+    init_exists(file) {
+        en: "{file} is there already and was not touched; `--force` replaces it and keeps the old one as `.bak`",
+        zh: "{file} 已存在，未作改动；`--force` 会覆盖它，并把旧文件另存为 `.bak`",
+    }
+    init_env_has(file, name) {
+        en: "{file} sets `{name}` already; delete that line, or use `--force`",
+        zh: "{file} 中已有 `{name}`；请删除那一行，或使用 `--force`",
+    }
+    init_bad_secret(name) {
+        en: "the value of `{name}` holds a line break or a control character: it was probably copied with more than the key",
+        zh: "`{name}` 的值中有换行或控制字符：可能复制时多带了内容",
+    }
+    init_missing(question) {
+        en: "not said on the command line, and nobody is asked: {question}",
+        zh: "参数中没有给出，也无法询问：{question}",
+    }
+    init_unknown(word, known) {
+        en: "`{word}` is none of: {known}",
+        zh: "`{word}` 不在可选范围内：{known}",
+    }
+    init_key_value(pair) {
+        en: "`--channel-set` takes KEY=VALUE, not `{pair}`",
+        zh: "`--channel-set` 的写法是 KEY=VALUE，而不是 `{pair}`",
+    }
+    init_ask_model(known) {
+        en: "Whose model answers (`--model`): {known}",
+        zh: "使用哪家的模型（`--model`）：{known}",
+    }
+    init_ask_base_url() {
+        en: "Address of its API, up to and without /chat/completions (`--base-url`)",
+        zh: "接口地址，写到 /chat/completions 之前（`--base-url`）",
+    }
+    init_ask_key(variable) {
+        en: "Its key (`--model-key`, or the variable {variable})",
+        zh: "模型密钥（`--model-key`，或环境变量 {variable}）",
+    }
+    init_ask_name() {
+        en: "The model's name, as the provider writes it (`--model-name`)",
+        zh: "模型名称，照服务商的写法（`--model-name`）",
+    }
+    init_listed(names) {
+        en: "The provider lists: {names}",
+        zh: "服务商提供的模型：{names}",
+    }
+    init_ask_channel(known) {
+        en: "Where people write first (`--channel`): {known}",
+        zh: "第一个渠道（`--channel`）：{known}",
+    }
+    init_ask_value(key, kind) {
+        en: "`{key}` of {kind} (`--channel-set {key}=…`)",
+        zh: "{kind} 的 `{key}`（`--channel-set {key}=…`）",
+    }
+    init_written(file) {
+        en: "written: {file}",
+        zh: "已写入：{file}",
+    }
+    init_next_serve(config) {
+        en: "Start it: `crawfish{config} serve`",
+        zh: "启动：`crawfish{config} serve`",
+    }
+    init_next_chat() {
+        en: "Talk: open the link that it prints, or run `crawfish chat` in another terminal",
+        zh: "对话：打开它显示的链接，或在另一个终端运行 `crawfish chat`",
+    }
+    init_next_onebot(url) {
+        en: "In NapCat (or LLOneBot) add a WebSocket client to {url} with the token that stands in `.env`, then write to the bot",
+        zh: "在 NapCat（或 LLOneBot）中新建 WebSocket 客户端，地址 {url}，Token 填 `.env` 中的值，然后给机器人发消息",
+    }
+    init_next_webhook(url) {
+        en: "Post a message: `curl {url} -H \"authorization: Bearer <token of .env>\" -H \"prefer: wait=60\" -H \"content-type: application/json\" -d '{{\"v\":1,\"id\":\"m-1\",\"conversation\":{{\"id\":\"c-1\"}},\"sender\":{{\"id\":\"u-1\"}},\"text\":\"hi\"}}'`",
+        zh: "发一条消息：`curl {url} -H \"authorization: Bearer <.env 中的 token>\" -H \"prefer: wait=60\" -H \"content-type: application/json\" -d '{{\"v\":1,\"id\":\"m-1\",\"conversation\":{{\"id\":\"c-1\"}},\"sender\":{{\"id\":\"u-1\"}},\"text\":\"你好\"}}'`",
+    }
+    init_next_channel(kind) {
+        en: "Write to the bot in {kind}: it answers with a pairing code, which `crawfish pairing approve` accepts. docs/channels/{kind}.md",
+        zh: "在 {kind} 中给机器人发消息：它会回复配对码，用 `crawfish pairing approve` 批准。见 docs/zh/channels/{kind}.md",
+    }
+    channels_no_such(name) {
+        en: "no channel `{name}` is configured; `crawfish channels list` shows those that are",
+        zh: "没有配置渠道 `{name}`；可用 `crawfish channels list` 查看已配置的渠道",
+    }
     cli_not_found() {
         en: "there is nothing of that name",
         zh: "没有找到",

@@ -1,4 +1,4 @@
-//! `crawfish channels list`.
+//! `crawfish channels list|probe`.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{client::Client, exit::Exit, reach, show};
+use super::{client::Client, exit::Exit, probe, reach, show};
 use crate::{
     clock::SystemClock,
-    config::{Env, doors},
+    config::{Env, Loaded, doors},
     inspect::{Method, Request},
     lang::{self, Lang},
     supervisor,
@@ -31,6 +31,15 @@ enum What {
         #[arg(long)]
         json: bool,
     },
+    /// Asks the platforms what stands between these accounts and the first answer; takes no messages, works beside a running
+    /// gateway. 向平台查询账号还缺什么；不收消息，网关运行时也可用。
+    Probe {
+        /// Only this one, e.g. `telegram:main`. 只查这一个。
+        channel: Option<String>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 impl Channels {
@@ -40,7 +49,10 @@ impl Channels {
             Ok(loaded) => loaded,
             Err(exit) => return exit,
         };
-        let What::List { json } = self.what;
+        let json = match &self.what {
+            What::List { json } => *json,
+            What::Probe { channel, json } => return reach::block_on(look(&loaded, channel.as_deref(), *json)),
+        };
         reach::block_on(async {
             let live = match reach::running(&loaded) {
                 Ok(Some(client)) => Some(ChannelRow::all(&client).await),
@@ -70,6 +82,38 @@ impl Channels {
             Exit::Ok
         })
     }
+}
+
+/// Looks at the accounts: 0 when nothing is wrong, else 69.
+async fn look(loaded: &Loaded, only: Option<&str>, json: bool) -> Exit {
+    let lang = Lang::current();
+    let wanted: Vec<_> = loaded
+        .config
+        .channels
+        .iter()
+        .filter(|(id, section)| only.map_or(section.policy.enabled, |only| only == id.as_str()))
+        .collect();
+    if wanted.is_empty() {
+        match only {
+            Some(only) => eprintln!("{}", crate::terminal::escape(&lang::channels_no_such(lang, only))),
+            None => eprintln!("{}", lang::door_channel(lang)),
+        }
+        return Exit::NoInput;
+    }
+    let looks = wanted.iter().map(|(id, section)| probe::look(loaded, id, section));
+    let found = futures_util::future::join_all(looks).await;
+    if json {
+        let all = wanted.iter().zip(&found).map(|((id, _), findings)| json!({ "channel": id, "findings": findings }));
+        show::json(&all.collect::<Vec<_>>());
+    } else {
+        for ((id, _), findings) in wanted.iter().zip(&found) {
+            show::line(id.as_str());
+            for finding in findings {
+                show::line(&format!("  {}", probe::lines(finding, lang).replace('\n', "\n  ")));
+            }
+        }
+    }
+    if found.iter().any(|findings| probe::is_wrong(findings)) { Exit::Unavailable } else { Exit::Ok }
 }
 
 /// One configured channel.

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{config::model_problem, exit::Exit, reach, reach::Reach, show};
+use super::{config::model_problem, exit::Exit, probe, reach, reach::Reach, show};
 use crate::{
     app,
     clock::SystemClock,
@@ -38,7 +38,7 @@ fn bad(text: String) -> Finding {
 /// Looks for what is wrong or still closed. 检查问题和未开启的功能。
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Ask no model. 不访问模型。
+    /// Ask no model and look up no names. 不访问模型，也不解析域名。
     #[arg(long)]
     offline: bool,
     /// As JSON.
@@ -133,6 +133,15 @@ impl Doctor {
         findings.extend(machine::permissions(loaded, lang));
         findings.extend(machine::skills(&skills, lang));
         findings.extend(machine::tools(loaded, lang));
+        if !self.offline {
+            let enabled = loaded.config.channels.iter().filter(|(_, section)| section.policy.enabled);
+            for (id, section) in enabled {
+                for found in probe::names(id, section).await {
+                    let fix = found.fix.as_ref().map_or("", |fix| probe::in_lang(fix, lang));
+                    findings.push(bad(format!("{id}: {}. {fix}", probe::in_lang(&found.said, lang))));
+                }
+            }
+        }
 
         if let Some(problem) = model_problem(loaded) {
             findings.push((false, problem));
@@ -190,7 +199,7 @@ async fn who_waits(loaded: &Loaded, store: &Arc<dyn Store>) -> Option<Pairings> 
 
 /// Asks each configured model one short question, all at once. An answer shows that address, key, model and money are right,
 /// which a list of models would not.
-async fn ask_models(loaded: &Loaded) -> Vec<(String, Result<(), String>)> {
+pub(super) async fn ask_models(loaded: &Loaded) -> Vec<(String, Result<(), String>)> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let Ok(models) = model::config::build_all(&loaded.config.models, &clock, &loaded.dir) else { return Vec::new() };
     let request = ModelRequest {

@@ -6,6 +6,7 @@
 
 mod support;
 
+mod bridges;
 mod command_line;
 mod crash;
 mod delivery;
