@@ -18,6 +18,7 @@ import hmac
 import http.server
 import json
 import os
+import socketserver
 import sys
 import threading
 import time
@@ -183,7 +184,14 @@ class Bridge(http.server.BaseHTTPRequestHandler):
         """Says nothing of requests: their addresses and bodies are people's."""
 
 
+class Server(http.server.ThreadingHTTPServer):
+    def server_bind(self):
+        # Without the look-up of the machine's full name, which may take its time.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]
+
+
 if __name__ == "__main__":
-    server = http.server.ThreadingHTTPServer((HOST, int(PORT)), Bridge)
+    server = Server((HOST, int(PORT)), Bridge)
     print(f"listening on {server.server_address[0]}:{server.server_address[1]}", flush=True)
     server.serve_forever()
