@@ -62,6 +62,10 @@ pub struct Init {
     /// Whose bot it is, e.g. onebot:12345; may be repeated. 主人，可重复。
     #[arg(long, value_name = "KIND:ID")]
     owner: Vec<String>,
+    /// A group in which it answers whoever mentions it, by its id, or "*" for every group; may be repeated.
+    /// 参与的群（群号，或 "*"），可重复。
+    #[arg(long, value_name = "ID")]
+    group: Vec<String>,
     /// Write secrets into the configuration instead of `.env`. 密钥直接写进配置文件，而不是 .env。
     #[arg(long)]
     inline_secrets: bool,
@@ -316,6 +320,9 @@ impl Init {
         }
         for key in from_env {
             let _ = writeln!(text, "{key} = {}", quoted(&format!("${{{}}}", variable(key))));
+        }
+        for group in &self.group {
+            let _ = writeln!(text, "groups.{} = {{ require_mention = true, allow_from = [\"*\"] }}", quoted(group));
         }
         text.push_str(CHANNEL_HINTS);
         Ok((Some(ChannelId::new(*kind, &self.account)), text))
@@ -647,6 +654,8 @@ mod tests {
             "127.0.0.1:3003",
             "--owner",
             "webhook:u1",
+            "--group",
+            "room 1",
         ];
         assert_eq!(folder.init(&arguments, &env).await, (Exit::Ok, String::new()));
         let written = folder.text(config::FILE);
@@ -662,6 +671,7 @@ mod tests {
         let section = &loaded.config.channels[&ChannelId::new("webhook", "main")];
         assert_eq!(section.settings["token"].as_str(), Some(TOKEN));
         assert_eq!(section.policy.trusted, ["u1"]);
+        assert_eq!(section.policy.groups.keys().collect::<Vec<_>>(), ["room 1"]);
         // A key in the environment is referred to and copied nowhere.
         let other = Folder::new();
         let env = Env::of([("DEEPSEEK_API_KEY", "sk-env")]);
