@@ -29,7 +29,7 @@ struct Chat {
 
 fn section(more: &str) -> String {
     format!(
-        "[channels.onebot.qq]\naccess_token = \"{TOKEN}\"\nowners = [\"{ADA}\"]\nmarks = false\n\
+        "[channels.onebot.qq]\naccess_token = \"{TOKEN}\"\nowners = [\"{ADA}\"]\nmarks = \"off\"\n\
          groups.\"{GROUP}\" = {{ allow_from = [\"*\"] }}\n{more}"
     )
 }

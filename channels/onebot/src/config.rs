@@ -40,9 +40,6 @@ pub struct Config {
     /// An answer of more characters, or of more than three messages, goes as one merged forward; 0: never.
     #[serde(default = "default_forward_above")]
     pub forward_above: usize,
-    /// Whether questions in groups get a mark that shows how they stand, where the implementation can.
-    #[serde(default = "default_marks")]
-    pub marks: bool,
 }
 
 fn default_working_line_after() -> u64 {
@@ -51,10 +48,6 @@ fn default_working_line_after() -> u64 {
 
 fn default_forward_above() -> usize {
     4_500
-}
-
-fn default_marks() -> bool {
-    true
 }
 
 impl Default for Config {
@@ -70,7 +63,6 @@ impl Default for Config {
             group_invites: Consent::default(),
             working_line_after: default_working_line_after(),
             forward_above: default_forward_above(),
-            marks: default_marks(),
         }
     }
 }

@@ -89,7 +89,7 @@ impl LiveEdit for OneBot {
     async fn mark(&self, to: &Address, platform_id: &str, mark: Mark) {
         let Some(target) = Target::of(to).filter(|target| matches!(target.chat, Chat::Group(_))) else { return };
         let Some(message) = message_in(platform_id) else { return };
-        if !self.config.marks || !self.about(&target.bot).await.marks {
+        if !self.about(&target.bot).await.marks {
             return;
         }
         let face = face(mark);
