@@ -79,7 +79,10 @@ pub async fn seen(onebot: &OneBot, ctx: &ChannelContext, bot: &str, said: &Said)
         let stored = ctx.kv.get(&key(bot)).await.ok()?;
         known.insert(bot.to_owned(), stored.as_deref().map(Seen::parse).unwrap_or_default());
     }
-    let mut seen = known.get(bot)?.clone();
+    let known = known.get_mut(bot)?;
+    // Messages of other chats are committed at the same time: this chat is known to them, as not seen so far.
+    known.0.entry(said.chat.name()).or_insert_with(|| (said.time - 1, String::new()));
+    let mut seen = known.clone();
     seen.add(&said.chat, &said.message, said.time);
     Some(Cursor { key: key(bot), value: serde_json::to_string(&seen).ok()? })
 }
