@@ -389,7 +389,10 @@ fn check(headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
         return Err(format!("the callback {id} is signed at another time"));
     }
     let body: Value = serde_json::from_slice(body).map_err(|error| format!("the callback {id} is no JSON: {error}"))?;
-    if body["id"] != id || body["v"] != 1 || !body["seq"].is_u64() || !body["final"].is_boolean() {
+    // What is shown before the answer has no place among its parts.
+    let before = body["type"] == "typing" || (body["final"] == false && body.get("in_reply_to").is_none());
+    let placed = body["seq"].is_u64() && body["final"].is_boolean();
+    if body["id"] != id || body["v"] != 1 || !(before || placed) {
         return Err(format!("the callback {id} is not what a callback is: {body}"));
     }
     Ok(())
