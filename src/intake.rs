@@ -113,6 +113,12 @@ enum Slot {
 
 #[async_trait]
 impl IntakeSeam for Intake {
+    fn wants_files(&self, event: &Inbound) -> bool {
+        let Some(entry) = self.channels.get(&event.channel) else { return false };
+        let rights = self.access.rights(&event.channel, &event.sender.id);
+        matches!(entry.gate.admit(event, rights.paired, rights.blocked), Admission::Admit(_))
+    }
+
     async fn accept(&self, batch: Batch) -> Result<Vec<Accepted>, IntakeError> {
         if self.stopping.is_cancelled() {
             return Err(IntakeError::Busy(Duration::from_secs(5)));

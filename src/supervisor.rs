@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use channel_api::{
-    Accepted, Batch, Channel, ChannelContext, ChannelError, ChannelId, Clock, Intake, IntakeError, Link, Pulse,
+    Accepted, Batch, Channel, ChannelContext, ChannelError, ChannelId, Clock, Inbound, Intake, IntakeError, Link, Pulse,
 };
 use futures_util::FutureExt;
 use serde::Serialize;
@@ -187,6 +187,10 @@ pub struct Watched {
 
 #[async_trait]
 impl Intake for Watched {
+    fn wants_files(&self, event: &Inbound) -> bool {
+        self.intake.wants_files(event)
+    }
+
     async fn accept(&self, batch: Batch) -> Result<Vec<Accepted>, IntakeError> {
         let channels: Vec<ChannelId> = batch.events.iter().map(|event| event.channel.clone()).collect();
         let accepted = self.intake.accept(batch).await?;

@@ -39,6 +39,12 @@ pub trait Intake: Send + Sync + 'static {
     /// # Errors
     /// [`IntakeError`] means "do not acknowledge": nothing of the batch was stored.
     async fn accept(&self, batch: Batch) -> Result<Vec<Accepted>, IntakeError>;
+
+    /// Whether the event, as far as it is known, would be answered: a look at the gate that stores and tells nothing. Asked
+    /// before files are fetched, so that a stranger fills no disk and what a group says among itself is not downloaded.
+    fn wants_files(&self, _event: &Inbound) -> bool {
+        true
+    }
 }
 
 /// What is committed together.

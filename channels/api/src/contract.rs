@@ -325,6 +325,7 @@ struct IntakeState {
     batches: Vec<Batch>,
     offered: Vec<Inbound>,
     stored: Vec<Inbound>,
+    unwanted: Option<String>,
     rows: HashMap<String, (InboxId, Option<String>)>,
 }
 
@@ -342,6 +343,11 @@ impl FakeIntake {
     /// The next batch gets this answer and stores nothing.
     pub fn answer_next(&self, answer: Result<Vec<Accepted>, IntakeError>) {
         lock(&self.state).script.push_back(answer);
+    }
+
+    /// From now on this sender is a stranger: files of theirs are not wanted.
+    pub fn want_no_files_of(&self, sender: &str) {
+        lock(&self.state).unwanted = Some(sender.to_owned());
     }
 
     /// Every batch that was offered, refused ones too.
@@ -411,6 +417,10 @@ impl Intake for FakeIntake {
         let _waiting = Counted::enter(&self.waiting);
         let _ = self.open.subscribe().wait_for(|open| *open).await;
         self.commit(batch)
+    }
+
+    fn wants_files(&self, event: &Inbound) -> bool {
+        lock(&self.state).unwanted.as_ref() != Some(&event.sender.id)
     }
 }
 
