@@ -325,7 +325,7 @@ impl Init {
             let _ = writeln!(text, "groups.{} = {{ require_mention = true, allow_from = [\"*\"] }}", quoted(group));
         }
         text.push_str(CHANNEL_HINTS);
-        Ok((Some(ChannelId::new(*kind, &self.account)), text))
+        Ok((Some(ChannelId::new(kind, &self.account)), text))
     }
 
     /// A secret as it stands in the configuration.

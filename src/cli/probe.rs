@@ -147,7 +147,7 @@ mod tests {
             assert!(text.contains("fake-IP") && text.contains("[channels.telegram.main]"), "{text}");
         }
         let lost = said(&[]).expect("it is told");
-        assert!(is_wrong(&[lost.clone()]) && lines(&lost, Lang::Zh).contains("解析不到"));
+        assert!(is_wrong(std::slice::from_ref(&lost)) && lines(&lost, Lang::Zh).contains("解析不到"));
     }
 
     #[tokio::test]
