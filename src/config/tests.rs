@@ -308,6 +308,7 @@ fn the_shipped_file_starts_as_it_is_and_with_every_example_on() {
     let formed = [
         ("DASHSCOPE_API_KEY", "sk-0123456789abcdef"),
         ("TELEGRAM_TOKEN", "4242:AAF0_ak-8s7dHqXyZ1234567890abcdefgh"),
+        ("DISCORD_TOKEN", "MTIzNDU2Nzg5MDEyMzQ1Njc4.GAbCdE.0123456789abcdef0123456789abcdefghijkl"),
         ("BRIDGE_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ];
     let env = Env::of(named.chain(formed));
