@@ -281,4 +281,8 @@ impl LiveEdit for Discord {
 mod fake;
 
 #[cfg(test)]
+#[path = "../../../src/tests/support/proxy.rs"]
+mod proxy;
+
+#[cfg(test)]
 mod tests;

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::fake::{ADA, BOB, BOT_ID, BOT_ROLE, DM, Fault, GENERAL, GUILD, Proxy, THREAD};
+use crate::fake::{ADA, BOB, BOT_ID, BOT_ROLE, DM, Fault, GENERAL, GUILD, THREAD};
+use crate::proxy::Proxy;
 
 /// The time of [`FakeGateway`].
 const NOW: i64 = 1_795_996_800_000;

@@ -214,4 +214,11 @@ impl HttpEndpoint for Telegram {
 mod fake;
 
 #[cfg(test)]
+#[path = "../../../src/tests/support/proxy.rs"]
+mod proxy;
+
+#[cfg(test)]
+mod proxied;
+
+#[cfg(test)]
 mod tests;
