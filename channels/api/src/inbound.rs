@@ -61,6 +61,23 @@ impl Inbound {
     pub fn addressed(&self) -> bool {
         self.mentions_us || self.conversation.kind == ConversationKind::Direct
     }
+
+    /// Leaves the files where they are: what [`crate::Intake::wants_files`] says no to. Each says so, unless it has a reason
+    /// of its own; bytes, links and ids of them are not kept.
+    pub fn leave_files(&mut self) {
+        for attachment in &mut self.attachments {
+            attachment.media = None;
+            attachment
+                .unavailable
+                .get_or_insert_with(|| "not fetched: the bot does not answer this message".to_owned());
+        }
+    }
+
+    /// The event as it were if it addressed the bot. What stands behind it (a quote, forwarded messages) is asked for only
+    /// when [`crate::Intake::wants_files`] of this one: then its sender may speak here.
+    pub fn as_if_addressed(&self) -> Self {
+        Self { mentions_us: true, ..self.clone() }
+    }
 }
 
 /// What kind of event an [`Inbound`] is.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use channel_api::{Attachment, AttachmentKind, Media, MediaError, MediaRef, MediaSource, MediaStream, kind_of};
+use channel_api::{Attachment, AttachmentKind, Media, MediaError, MediaRef, MediaStream, kind_of};
 use futures_util::{StreamExt, TryStreamExt};
 use serde_json::Value;
 use tracing::debug;
@@ -67,13 +67,10 @@ pub async fn fetch(api: &Api, media: &dyn Media, files: &[Incoming], largest: u6
     fetched
 }
 
-/// They stay where they are: for messages that are not said to the bot.
-pub fn named(files: &[Incoming]) -> Vec<Attachment> {
-    let link = |file: &Incoming| {
-        let source = MediaSource::Url(file.url.clone());
-        attachment(file, Ok(MediaRef { source, mime: file.mime.clone(), size: file.size }))
-    };
-    files.iter().map(link).collect()
+/// What they are, before anything is fetched.
+pub fn unfetched(files: &[Incoming]) -> Vec<Attachment> {
+    let plain = |file| Attachment { unavailable: None, ..attachment(file, Err(String::new())) };
+    files.iter().map(plain).collect()
 }
 
 async fn one(api: &Api, media: &dyn Media, file: &Incoming, largest: u64) -> Result<MediaRef, String> {

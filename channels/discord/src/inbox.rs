@@ -189,13 +189,15 @@ impl Inbox<'_> {
         let Some(Read { mut inbound, files }) = self.reader().message(data) else { return };
         let Some(channel_id) = id(data, "channel_id") else { return };
         let addressed = inbound.addressed();
-        if !files.is_empty() {
-            inbound.attachments = match addressed {
-                true => files::fetch(self.api, self.ctx.media.as_ref(), &files, self.largest).await,
-                false => files::named(&files),
-            };
+        inbound.attachments = files::unfetched(&files);
+        let wanted = self.ctx.intake.wants_files(&inbound);
+        if !wanted {
+            inbound.leave_files();
+        } else if !files.is_empty() {
+            inbound.attachments = files::fetch(self.api, self.ctx.media.as_ref(), &files, self.largest).await;
         }
-        if addressed {
+        // What strangers say is not asked for after a gap, and makes no other chat forgotten.
+        if addressed && wanted {
             let peer = id(data, "guild_id").is_none().then(|| inbound.sender.id.clone());
             self.spoken_in(&channel_id, Spoken { guild: id(data, "guild_id"), peer }).await;
         }

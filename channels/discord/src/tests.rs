@@ -492,6 +492,7 @@ async fn a_button_says_what_it_stands_for_from_the_one_who_pressed_it() {
 #[tokio::test]
 async fn files_come_in_before_the_message_is_stored_and_what_fails_costs_itself_only() {
     let (fake, gateway, _channel, run) = connected("max_file_mb = 1\n").await;
+    gateway.intake.want_no_files_of(BOB);
     let png = [b"\x89PNG\r\n\x1a\n".as_slice(), &[7; 100]].concat();
     let picture = fake.put_file("cat.png", &png);
     let voice = fake.put_file("voice-message.ogg", b"OggS voice");
@@ -537,9 +538,46 @@ async fn files_come_in_before_the_message_is_stored_and_what_fails_costs_itself_
             "it is not in Discord's store",
         ]
     );
-    let media = events[1].attachments[0].media.clone().expect("a link");
-    assert_eq!(media.source, MediaSource::Url(picture), "what is not said to the bot is not fetched");
+    let left = &events[1].attachments[0];
+    assert_eq!((left.kind, left.media.as_ref()), (AttachmentKind::Image, None), "what is not answered is not fetched");
+    assert!(left.unavailable.as_deref().is_some_and(|why| why.starts_with("not fetched")), "{left:?}");
     assert_eq!(fake.violations(), Vec::<String>::new(), "the store gets no token");
+    run.stop().await;
+}
+
+#[tokio::test]
+async fn a_strangers_file_is_not_asked_for_and_an_admitted_senders_is() {
+    let (fake, gateway, channel, run) = connected("").await;
+    gateway.intake.want_no_files_of(BOB);
+    let file = |name: &str, bytes: &[u8]| json!([{"filename": name, "url": fake.put_file(name, bytes), "size": 3}]);
+    fake.say(DM, BOB, "take this", json!({"attachments": file("theirs.bin", b"BOB")}));
+    let events = stored(&gateway, 1).await;
+    assert!(events[0].attachments[0].media.is_none() && events[0].attachments[0].unavailable.is_some());
+    let kept = channel_api::ChannelKv::get(gateway.kv.as_ref(), "channels").await.expect("kept");
+    assert_eq!(kept, None, "a stranger's chat is not asked for what it said in a gap");
+    // In a group that answers everybody nothing names the bot.
+    fake.say(GENERAL, ADA, "look", json!({"attachments": file("ours.bin", b"ADA")}));
+    let events = stored(&gateway, 2).await;
+    assert!(!events[1].mentions_us && events[1].attachments[0].media.is_some(), "{:?}", events[1]);
+    assert_eq!((fake.downloads(), gateway.media.files()), (vec!["ours.bin".to_owned()], vec!["ADA".into()]));
+    run.stop().await;
+    drop(channel);
+}
+
+#[tokio::test]
+async fn a_redirect_of_a_download_is_not_followed() {
+    let (fake, gateway, _channel, run) = connected("").await;
+    fake.put_file("inside", b"secret");
+    fake.fail_next("GET /cdn/cat.png", Fault::Redirect("/cdn/inside"));
+    fake.say(
+        DM,
+        ADA,
+        "look",
+        json!({"attachments": [{"filename": "cat.png", "url": fake.put_file("cat.png", b"cat")}]}),
+    );
+    let file = stored(&gateway, 1).await.remove(0).attachments.remove(0);
+    assert_eq!(file.unavailable.as_deref(), Some("Discord's store answered 302"));
+    assert_eq!(fake.downloads(), ["cat.png"]);
     run.stop().await;
 }
 

@@ -36,6 +36,8 @@ const AGAIN: Duration = Duration::from_secs(15);
 const REMEMBERED: usize = 4_096;
 /// The most forwarded messages that are read.
 const MOST_FORWARDED: usize = 50;
+/// What stands for forwarded messages that were not, or could not be, asked for.
+const UNREAD: &str = "[forwarded messages that cannot be read]";
 /// The longest quotation, in characters.
 const QUOTE_CHARS: usize = 2_000;
 
@@ -160,20 +162,27 @@ impl Reception {
     async fn message(&self, api: &Api, ctx: &ChannelContext, message: Message) -> Taken {
         let Message { mut inbound, files, parent, forwarded } = message;
         let id = inbound.platform_id.clone();
-        // What was stored is told once more, without being fetched once more.
-        if lock(&self.seen).get(&id).is_none() {
+        inbound.attachments = files.iter().map(unfetched).collect();
+        if forwarded && inbound.text.trim().is_empty() {
+            inbound.text = UNREAD.to_owned();
+        }
+        // What was stored is told once more, without being fetched once more. Nothing is asked for on account of somebody who
+        // may not speak to the bot; whether this message does may be known by its quote only.
+        if lock(&self.seen).get(&id).is_some() || !ctx.intake.wants_files(&inbound.as_if_addressed()) {
+            inbound.leave_files();
+        } else {
             if forwarded {
-                inbound.text = self.forwarded(api, &id).await;
+                inbound.text = self.forwarded(api, &id).await.unwrap_or_else(|| UNREAD.to_owned());
             }
             if let Some(parent) = parent {
                 let answered = self.answered(api, parent).await;
                 inbound.mentions_us |= answered.ours;
                 inbound.reply_to = Some(answered);
             }
-            inbound.attachments = fetch(api, ctx, &id, files).await;
-        }
-        if inbound.text.is_empty() && inbound.attachments.is_empty() {
-            inbound.text = "[forwarded messages that cannot be read]".to_owned();
+            match ctx.intake.wants_files(&inbound) {
+                true => inbound.attachments = fetch(api, ctx, &id, files).await,
+                false => inbound.leave_files(),
+            }
         }
         let origin = Origin {
             conversation: inbound.conversation.clone(),
@@ -286,7 +295,7 @@ impl Reception {
     }
 
     /// What forwarded messages say, each with its sender's id.
-    async fn forwarded(&self, api: &Api, message: &str) -> String {
+    async fn forwarded(&self, api: &Api, message: &str) -> Option<String> {
         let items = self.ask(api, message).await;
         let mut lines = vec!["[forwarded messages]".to_owned()];
         let inner = items.iter().filter(|item| item.get("message_id").and_then(Value::as_str) != Some(message));
@@ -294,7 +303,7 @@ impl Reception {
             let who = item.get("sender").and_then(|sender| sender.get("id")).and_then(Value::as_str).unwrap_or("?");
             lines.push(format!("{}: {}", start(who, 64), start(&said(item), QUOTE_CHARS)));
         }
-        if lines.len() == 1 { String::new() } else { lines.join("\n") }
+        (lines.len() > 1).then(|| lines.join("\n"))
     }
 
     async fn ask(&self, api: &Api, message: &str) -> Vec<Value> {
@@ -338,12 +347,17 @@ fn toast(en: &str, zh: &str) -> Value {
     json!({ "toast": { "type": "warning", "content": en, "i18n": { "zh_cn": zh, "en_us": en } } })
 }
 
+/// What a file is, before it is fetched.
+fn unfetched(file: &File) -> Attachment {
+    Attachment { kind: file.kind, media: None, name: file.name.clone(), unavailable: None }
+}
+
 /// Fetches the files of a message, one after the other; one that does not come costs itself only.
 async fn fetch(api: &Api, ctx: &ChannelContext, message: &str, files: Vec<File>) -> Vec<Attachment> {
     let begun = ctx.clock.monotonic();
     let mut attachments = Vec::new();
     for (n, file) in files.into_iter().enumerate() {
-        let mut attachment = Attachment { kind: file.kind, media: None, name: file.name.clone(), unavailable: None };
+        let mut attachment = unfetched(&file);
         let left = FILES_TIME.saturating_sub(ctx.clock.monotonic().saturating_sub(begun));
         let fetched = match file.key.as_deref() {
             None => Err("Feishu gives no access to it".to_owned()),

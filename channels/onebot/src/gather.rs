@@ -33,23 +33,51 @@ const QUOTE: usize = 4_000;
 /// The most messages that are remembered.
 const REMEMBERED: usize = 4_000;
 
-/// Completes a message.
+/// Completes a message. Nothing is asked for on account of somebody who may not speak to the bot, and no file is fetched
+/// with a message that the bot does not answer.
 pub async fn complete(onebot: &OneBot, ctx: &ChannelContext, bot: &str, said: &mut Said) {
+    let files = std::mem::take(&mut said.files);
+    let unfetched =
+        |file: &File| Attachment { kind: file.kind, media: None, name: file.name.clone(), unavailable: None };
+    said.inbound.attachments = files.iter().map(unfetched).collect();
+    if !may_speak(ctx, said) {
+        if !said.forwards.is_empty() {
+            add_lines(&mut said.inbound.text, "[forwarded messages, which were not read]");
+        }
+        return said.inbound.leave_files();
+    }
     if said.reply.is_some() {
         reply(onebot, bot, said).await;
     }
     if !said.forwards.is_empty() {
         let shown = forwards(onebot, bot, std::mem::take(&mut said.forwards)).await;
-        let text = &mut said.inbound.text;
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(&shown);
+        add_lines(&mut said.inbound.text, &shown);
     }
-    if !said.files.is_empty() {
-        let files = std::mem::take(&mut said.files);
+    if files.is_empty() {
+        return;
+    }
+    if ctx.intake.wants_files(&said.inbound) {
         said.inbound.attachments = attachments(onebot, ctx, bot, &said.chat, files).await;
+    } else {
+        said.inbound.leave_files();
     }
+}
+
+/// Whether the bot would answer this message if it addressed the bot; whether it does may be known by its quote only.
+fn may_speak(ctx: &ChannelContext, said: &Said) -> bool {
+    let mut event = said.inbound.as_if_addressed();
+    if event.text.trim().is_empty() && !said.forwards.is_empty() {
+        // What it forwards are its words.
+        event.text = "[forwarded messages]".to_owned();
+    }
+    ctx.intake.wants_files(&event)
+}
+
+fn add_lines(text: &mut String, lines: &str) {
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(lines);
 }
 
 /// Who wrote the message that this one answers, and what it said.

@@ -209,7 +209,7 @@ fn offline_file(channel: &ChannelId, self_id: &str, event: &Value, user: Option<
         return Event::Ignored("own_message");
     }
     let (chat, time) = (Chat::Private(user.clone()), time(event));
-    let name = word(file, "name").map(|name| start(name, NAME_CHARS));
+    let name = word(file, "name").map(base_name).filter(|name| !name.is_empty());
     let inbound = Inbound {
         platform_id: format!("file:{}:{}:{time}", chat.name(), name.as_deref().unwrap_or_default()),
         mentions_us: true,
@@ -460,9 +460,10 @@ fn file(segment: &Segment) -> File {
     File { kind, places, id, name: name.filter(|name| !name.is_empty()) }
 }
 
-/// A name without folders.
+/// A name without folders and control characters.
 fn base_name(name: &str) -> String {
-    start(name.rsplit(['/', '\\']).next().unwrap_or_default(), NAME_CHARS)
+    let name = name.rsplit(['/', '\\']).next().unwrap_or_default();
+    name.chars().filter(|c| !c.is_control()).take(NAME_CHARS).collect()
 }
 
 /// What a segment holds besides words and files, in a line the model can read.

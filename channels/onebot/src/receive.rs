@@ -115,7 +115,9 @@ pub async fn one(
         }
         Event::Recalled { chat, message, user, time } => {
             let mut inbound = inbound::recalled(&onebot.id, bot, &chat, &message, &user, time);
-            if let Some(key) = gather::key_of(onebot, bot, &chat, &message).await {
+            if ctx.intake.wants_files(&inbound)
+                && let Some(key) = gather::key_of(onebot, bot, &chat, &message).await
+            {
                 inbound.about = Some(key);
             }
             offer(onebot, ctx, inbound, None, told).await;

@@ -59,11 +59,16 @@ impl Me {
 }
 
 impl Receiver<'_> {
-    /// Reads an event and fetches its files; `None` when it says nothing to the bot.
+    /// Reads an event and fetches its files, if the bot is to answer it; `None` when it says nothing to the bot.
     pub async fn prepare(&self, event: &Event) -> Option<Said> {
         let me = self.me.get();
         let mut said = inbound::said(self.channel, me.as_deref(), self.ctx.clock.now_ms(), event)?;
-        said.inbound.attachments = self.fetch(&said.files).await;
+        said.inbound.attachments = unfetched(&said.files);
+        if self.ctx.intake.wants_files(&said.inbound) {
+            said.inbound.attachments = self.fetch(&said.files).await;
+        } else {
+            said.inbound.leave_files();
+        }
         Some(said)
     }
 
@@ -101,11 +106,10 @@ impl Receiver<'_> {
     }
 
     async fn fetch(&self, files: &[File]) -> Vec<Attachment> {
-        let late = Some("it did not come in time".to_owned());
-        let mut found: Vec<Attachment> = files
-            .iter()
-            .map(|file| Attachment { kind: file.kind, media: None, name: file.name.clone(), unavailable: late.clone() })
-            .collect();
+        let mut found = unfetched(files);
+        for file in &mut found {
+            file.unavailable = Some("it did not come in time".to_owned());
+        }
         let mut fetching: FuturesUnordered<_> = (0..files.len()).map(|n| self.fetch_one(n, &files[n])).collect();
         let mut time = self.ctx.clock.sleep(FILES_TIME);
         while !fetching.is_empty() {
@@ -129,4 +133,10 @@ impl Receiver<'_> {
             None => (n, Err("QQ gave no link to it".to_owned())),
         }
     }
+}
+
+/// What the files are, before anything is fetched.
+fn unfetched(files: &[File]) -> Vec<Attachment> {
+    let one = |file: &File| Attachment { kind: file.kind, media: None, name: file.name.clone(), unavailable: None };
+    files.iter().map(one).collect()
 }

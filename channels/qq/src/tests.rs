@@ -585,6 +585,26 @@ async fn files_are_fetched_at_receipt_and_a_missing_one_is_said() {
     assert!(files.iter().skip(1).all(|file| file.unavailable.is_some()));
 }
 
+#[tokio::test]
+async fn a_strangers_file_is_not_fetched_and_an_admitted_senders_is() {
+    let desk = Desk::running().await;
+    desk.gateway.intake.want_no_files_of("U2");
+    for (id, from) in [("m1", "U2"), ("m2", "U1")] {
+        let url = format!("https://multimedia.nt.qq.com.cn/{from}");
+        desk.gateway.media.put_link(&url, from.to_owned());
+        let mut message = fake::Qq::c2c(id, from, "look");
+        message["attachments"] = json!([{ "content_type": "image/png", "filename": "a.png", "url": url }]);
+        desk.qq.event("C2C_MESSAGE_CREATE", message);
+    }
+    desk.gateway.intake.until_stored(2).await;
+    let files: Vec<Attachment> = desk.gateway.intake.events().into_iter().flat_map(|event| event.attachments).collect();
+    assert!(
+        files[0].media.is_none() && files[0].unavailable.as_deref().is_some_and(|why| why.starts_with("not fetched"))
+    );
+    assert!(files[1].media.is_some() && files[1].unavailable.is_none(), "{files:?}");
+    assert_eq!(desk.gateway.media.files(), ["U1"]);
+}
+
 // Answers.
 
 #[tokio::test]

@@ -193,7 +193,8 @@ impl Api {
         match status.as_u16() {
             200 => Ok(response.bytes_stream().map(|piece| piece.map_err(told))),
             429 => Err(ApiError::RetryAfter(wait.unwrap_or(USUAL_PAUSE).min(LONGEST_PAUSE))),
-            code @ 400..500 => Err(ApiError::Refused { code, description: "the file is not there".to_owned() }),
+            // A redirect too: the token is part of the address, and goes to no other server.
+            code @ 300..500 => Err(ApiError::Refused { code, description: "the file is not there".to_owned() }),
             code => Err(ApiError::Unknown(format!("HTTP {code} instead of the file"))),
         }
     }

@@ -73,15 +73,27 @@ impl Reception<'_> {
             moved.push(Moved { from: from.to_string(), to: to.to_string() });
         }
         if taken.iter().any(|taken| taken.file.is_some()) {
+            if !moved.is_empty() {
+                // Whose files are wanted in a group is known by its new id only after this.
+                self.store(Vec::new(), None, std::mem::take(&mut moved)).await?;
+            }
+            for taken in taken.iter_mut().filter(|taken| taken.file.is_some()) {
+                if !self.ctx.intake.wants_files(&taken.event) {
+                    taken.file = None;
+                    taken.event.leave_files();
+                }
+            }
+        }
+        if taken.iter().any(|taken| taken.file.is_some()) {
             // Whoever sent no file does not wait for those of others.
             let slow = taken.iter().filter(|taken| taken.file.is_some()).map(|taken| taken.event.address.lane.clone());
             let slow: HashSet<String> = slow.collect();
             let (waiting, quick) = taken.into_iter().partition(|taken| slow.contains(&taken.event.address.lane));
             taken = waiting;
-            if quick.is_empty() && moved.is_empty() {
+            if quick.is_empty() {
                 files::fetch(self.api, self.ctx, &mut taken).await;
             } else {
-                let stored = self.store(quick, None, std::mem::take(&mut moved));
+                let stored = self.store(quick, None, Vec::new());
                 let ((), stored) = tokio::join!(files::fetch(self.api, self.ctx, &mut taken), stored);
                 stored?;
             }

@@ -149,6 +149,65 @@ async fn pictures_voice_and_documents_are_fetched_before_the_message_is_told() {
 }
 
 #[tokio::test]
+async fn a_strangers_file_is_not_asked_for_and_an_admitted_senders_is() {
+    let chat = Chat::new().await;
+    chat.gateway.intake.want_no_files_of("6");
+    let (theirs, ours) = (chat.telegram.put_file("theirs", b"%PDF-1.7"), chat.telegram.put_file("ours", PNG));
+    let document = json!({ "document": { "file_id": theirs, "file_name": "x.pdf" }, "caption": "take this" });
+    chat.telegram.message(&private(6), 6, &document);
+    chat.telegram.message(&private(ADA), ADA, &photo(&ours));
+    let events = chat.taken(4).await;
+    let of = |id: &str| &events.iter().find(|event| event.platform_id == id).expect("it came").attachments[0];
+    let (theirs, ours) = (of("6:1"), of("99:2"));
+    assert!(theirs.media.is_none() && theirs.unavailable.as_deref().is_some_and(|why| why.starts_with("not fetched")));
+    assert!(ours.media.is_some(), "{ours:?}");
+    assert_eq!(chat.gateway.media.files(), [PNG]);
+    let asked: Vec<Value> =
+        ["getFile", "file"].iter().flat_map(|it| chat.telegram.calls_of(it)).map(|call| call.body).collect();
+    assert_eq!(asked, [json!({ "file_id": "ours" }), json!("files/ours")]);
+}
+
+#[tokio::test]
+async fn a_file_in_a_group_that_moved_is_judged_by_its_new_id() {
+    let chat = Chat::new().await;
+    let mut picture = photo(&chat.telegram.put_file("large", PNG));
+    picture["message_id"] = json!(8);
+    picture["chat"] = private(ADA);
+    let old = json!({ "id": -5, "type": "group", "title": "Friends" });
+    let moved = json!({ "message_id": 7, "date": 1, "chat": old, "migrate_to_chat_id": GROUP });
+    let api = &chat.channel.api;
+    let ctx = chat.gateway.context();
+    let me = crate::poll::who_we_are(api).await.expect("known");
+    let reception = crate::take::Reception {
+        api,
+        moves: &chat.channel.moves,
+        channel: chat.channel.id(),
+        ctx: &ctx,
+        me: &me,
+        told: &crate::take::Told::default(),
+        patience: crate::take::Patience::None,
+    };
+    let updates = [moved, picture].map(|message| json!({ "update_id": 1, "message": message }));
+    reception.take(&updates, None).await.expect("stored");
+    let batches = chat.gateway.intake.batches();
+    assert_eq!((batches[0].moved.len(), batches[0].events.len()), (1, 0), "the gate learns of the move first");
+    assert!(batches[1].events[0].attachments[0].media.is_some());
+}
+
+#[tokio::test]
+async fn a_redirect_of_a_download_is_not_followed() {
+    let chat = Chat::new().await;
+    let file = chat.telegram.put_file("large", PNG);
+    chat.telegram.then("file", [Fault::Redirect("/api/file/elsewhere/files/large")]);
+    chat.telegram.message(&private(ADA), ADA, &photo(&file));
+    let events = chat.taken(3).await;
+    let file = events.iter().flat_map(|event| &event.attachments).next().expect("a file");
+    assert!(file.media.is_none() && file.unavailable.is_some(), "{file:?}");
+    assert_eq!(chat.telegram.calls_of("file").len(), 1, "asked once, and nowhere else");
+    assert!(chat.gateway.media.files().is_empty());
+}
+
+#[tokio::test]
 async fn bad_input_46_a_file_too_big_is_final_a_5xx_is_tried_again_and_other_chats_go_on() {
     let chat = Chat::new().await;
     let flaky = chat.telegram.put_file("flaky", PNG);

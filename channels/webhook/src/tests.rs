@@ -313,6 +313,30 @@ async fn a_full_body_becomes_an_inbound() {
 }
 
 #[tokio::test]
+async fn a_strangers_files_are_neither_stored_nor_fetched_and_an_admitted_senders_are() {
+    let bridge = Bridge::with_token().await;
+    bridge.gateway.intake.want_no_files_of("u2");
+    for (id, sender) in [("m-1", "u2"), ("m-2", "u1")] {
+        let url = format!("https://example.com/{sender}");
+        bridge.gateway.media.put_link(&url, Bytes::from(sender));
+        let mut body = hello(id);
+        body["sender"]["id"] = json!(sender);
+        body["attachments"] = json!([{ "data": "aGk=", "mime": "image/png" }, { "url": url }]);
+        assert_eq!(bridge.call(Call::post(body.to_string()).bearing()).await.status, 202);
+        if sender == "u2" {
+            assert!(bridge.gateway.media.files().is_empty());
+        }
+    }
+    let events = bridge.gateway.intake.events();
+    for file in &events[0].attachments {
+        let why = file.unavailable.as_deref().unwrap_or_default();
+        assert!(file.media.is_none() && why.starts_with("not fetched"), "{file:?}");
+    }
+    assert!(events[1].attachments.iter().all(|file| file.media.is_some()), "{:?}", events[1].attachments);
+    assert_eq!(bridge.gateway.media.files(), [Bytes::from_static(b"hi"), Bytes::from_static(b"u1")]);
+}
+
+#[tokio::test]
 async fn a_group_message_addresses_us_only_when_it_says_so() {
     let bridge = Bridge::with_token().await;
     let mut body = hello("m-1");

@@ -260,11 +260,14 @@ pub(crate) fn not_waiting(id: &str, profile: Profile, accepted: &Accepted) -> Re
     Ok(HttpResponse::json(StatusCode::ACCEPTED, &body))
 }
 
-/// Brings in the files of a message that was not accepted before: bytes are stored, links fetched now, for many of them
-/// expire. A file that cannot be had costs the file, not the message.
+/// Brings in the files of a message that was not accepted before and that is to be answered: bytes are stored, links
+/// fetched now, for many of them expire. A file that cannot be had costs the file, not the message.
 async fn bring_in(ctx: &ChannelContext, inbound: &mut Inbound, files: Vec<File>) {
     if inbound.attachments.is_empty() || ctx.settlements.find(&inbound.platform_id).await.is_some() {
         return;
+    }
+    if !ctx.intake.wants_files(inbound) {
+        return inbound.leave_files();
     }
     for (n, bytes) in files {
         let Some(attachment) = inbound.attachments.get_mut(n) else { continue };

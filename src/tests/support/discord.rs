@@ -66,6 +66,8 @@ pub enum Fault {
     Reset,
     /// It is done, and answered after this time.
     Slow(Duration),
+    /// 302 to this path of the same server, where a file is asked for.
+    Redirect(&'static str),
 }
 
 /// One call.
@@ -109,6 +111,8 @@ struct Told {
     interactions: HashMap<String, Vec<Value>>,
     reactions: Vec<(String, String, String)>,
     files: HashMap<String, Vec<u8>>,
+    /// Names of files that were asked for.
+    downloads: Vec<String>,
     calls: Vec<Call>,
     faults: Vec<(String, Fault)>,
     sessions: HashMap<String, Session>,
@@ -176,6 +180,7 @@ impl Discord {
             interactions: HashMap::new(),
             reactions: Vec::new(),
             files: HashMap::new(),
+            downloads: Vec::new(),
             calls: Vec::new(),
             faults: Vec::new(),
             sessions: HashMap::new(),
@@ -381,6 +386,11 @@ impl Discord {
     pub fn put_file(&self, name: &str, bytes: &[u8]) -> String {
         self.inner.lock().files.insert(name.to_owned(), bytes.to_vec());
         format!("http://{}/cdn/{name}", self.host())
+    }
+
+    /// The names of files that were asked for, in order.
+    pub fn downloads(&self) -> Vec<String> {
+        self.inner.lock().downloads.clone()
     }
 
     /// A slash command or a button, as `INTERACTION_CREATE` brings it.
@@ -659,8 +669,12 @@ async fn store(State(inner): State<Arc<Inner>>, headers: HeaderMap, uri: Uri) ->
     }
     let (fault, file) = {
         let mut told = inner.lock();
+        told.downloads.push(name.clone());
         (take_fault(&mut told, &format!("GET /cdn/{name}")), told.files.get(&name).cloned())
     };
+    if let Some(Fault::Redirect(to)) = fault {
+        return axum::response::IntoResponse::into_response((StatusCode::FOUND, [(header::LOCATION, to)]));
+    }
     if let Some(Fault::Slow(time)) = fault {
         tokio::time::sleep(time).await;
     }
@@ -698,6 +712,7 @@ async fn rest(State(inner): State<Arc<Inner>>, method: Method, uri: Uri, headers
         Some(Fault::Html(status)) => (*status, Value::Null, true),
         Some(Fault::Refuse(status, code, message)) => (*status, json!({"message": message, "code": code}), false),
         Some(Fault::Reset) => (500, Value::Null, false),
+        Some(Fault::Redirect(_)) => (302, Value::Null, false),
         None | Some(Fault::DoneThenReset | Fault::Slow(_)) => {
             let (status, answer) =
                 inner.change(|told| perform(told, &host(&inner), &method, &path, &json_body, &files));

@@ -51,6 +51,8 @@ pub enum Fault {
     DoneThenReset,
     /// The connection breaks; nothing is done.
     Reset,
+    /// 302 to this path of the same server; nothing is done.
+    Redirect(&'static str),
 }
 
 /// One call.
@@ -401,6 +403,11 @@ async fn serve(
         Some(Fault::Html(status)) => {
             let mut response = Response::new(Body::from("<html>bad gateway</html>"));
             *response.status_mut() = StatusCode::from_u16(status).expect("a status");
+            response
+        }
+        Some(Fault::Redirect(to)) => {
+            let mut response = answer(302, &json!({}));
+            response.headers_mut().insert("location", to.parse().expect("a header"));
             response
         }
         Some(Fault::Reset) => broken(),

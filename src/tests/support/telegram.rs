@@ -55,6 +55,8 @@ pub enum Fault {
     Reset,
     /// It is done, after this time.
     Slow(Duration),
+    /// 302 to this path of the same server, where a file is asked for; nothing is done.
+    Redirect(&'static str),
 }
 
 /// One call.
@@ -542,7 +544,7 @@ async fn serve(
             Answered::with(400, description, &json!({ "migrate_to_chat_id": to }))
         }
         Some(Fault::Body(body)) => Answered { status: 200, body: (*body).to_owned(), html: false },
-        Some(Fault::Reset) => Answered::no(500, "never seen"),
+        Some(Fault::Reset | Fault::Redirect(_)) => Answered::no(500, "never seen"),
         _ if too_fast(&mut inner.lock(), &method, &body, at) => {
             Answered::with(429, "Too Many Requests: retry after 3", &json!({ "retry_after": 3 }))
         }
@@ -684,6 +686,9 @@ async fn give(State(inner): State<Arc<Inner>>, Path((bot, path)): Path<(String, 
         let status = if answered.status == 404 { 200 } else { answered.status };
         told.calls.push(Call { at: inner.started.elapsed(), method: "file".to_owned(), body: json!(path), status });
     });
+    if let Some(Fault::Redirect(to)) = fault {
+        return axum::response::IntoResponse::into_response((StatusCode::FOUND, [("location", to)]));
+    }
     let found = path.strip_prefix("files/").and_then(|id| inner.lock().files.get(id).cloned());
     match found {
         Some(bytes) if answered.status == 404 && bot == format!("bot{TOKEN}") => Response::new(Body::from(bytes)),

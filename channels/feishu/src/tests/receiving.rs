@@ -425,6 +425,64 @@ async fn files_are_fetched_before_the_row_and_one_that_fails_costs_itself_only()
 }
 
 #[tokio::test]
+async fn nothing_is_asked_for_on_account_of_a_stranger_and_everything_for_an_admitted_sender() {
+    let rig = Rig::new("").await;
+    rig.gateway.intake.want_no_files_of("ou_eve");
+    rig.platform.change(|told| {
+        told.resources.insert("img_1".to_owned(), ("image/png".to_owned(), b"\x89PNG picture".to_vec()));
+    });
+    rig.running(async {
+        rig.platform.until_connected(1).await;
+        for (n, who) in ["ou_eve", fake::ADA].into_iter().enumerate() {
+            let mut picture =
+                fake::message(&format!("om_p{n}"), "oc_g", "group", "image", &json!({ "image_key": "img_1" }), NOW);
+            picture["event"]["message"]["parent_id"] = json!("om_other");
+            let merged = fake::message(&format!("om_f{n}"), "oc_1", "p2p", "merge_forward", &json!("Merged"), NOW);
+            for mut event in [picture, merged] {
+                event["event"]["sender"]["sender_id"]["open_id"] = json!(who);
+                let frame = rig.platform.deliver(&event, 1);
+                assert_eq!(rig.platform.ack(&frame).await, 200);
+            }
+        }
+    })
+    .await;
+    let events = rig.gateway.intake.events();
+    let file = |n: usize| &events[n].attachments[0];
+    assert!(
+        file(0).media.is_none() && file(0).unavailable.as_deref().is_some_and(|why| why.starts_with("not fetched"))
+    );
+    assert_eq!(events[1].text, "[forwarded messages that cannot be read]");
+    assert!(file(2).media.is_some() && events[2].reply_to.is_some(), "{:?}", events[2]);
+    assert_eq!(rig.gateway.media.files().len(), 1);
+    let asked = rig.platform.look(|told| {
+        let asked = told.calls.iter().filter(|call| call.path.contains("/im/v1/messages/"));
+        asked.map(|call| call.path.rsplit("/messages/").next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    });
+    assert_eq!(asked, ["om_other", "om_p1/resources/img_1?type=image", "om_f1"]);
+}
+
+#[tokio::test]
+async fn a_redirect_of_a_download_is_not_followed() {
+    let rig = Rig::new("").await;
+    rig.platform.change(|told| {
+        told.resources.insert("img_in".to_owned(), ("image/png".to_owned(), b"secret".to_vec()));
+    });
+    let inside = "/open-apis/im/v1/messages/om_1/resources/img_in";
+    rig.platform.fault("/resources/", [fake::Fault::Redirect(inside)]);
+    rig.running(async {
+        rig.platform.until_connected(1).await;
+        let picture = fake::message("om_1", "oc_1", "p2p", "image", &json!({ "image_key": "img_1" }), NOW);
+        let frame = rig.platform.deliver(&picture, 1);
+        assert_eq!(rig.platform.ack(&frame).await, 200);
+    })
+    .await;
+    let file = rig.gateway.intake.events().remove(0).attachments.remove(0);
+    assert!(file.media.is_none() && file.unavailable.is_some(), "{file:?}");
+    assert_eq!(rig.platform.look(|told| told.calls.iter().filter(|call| call.path.contains("/img_in")).count()), 0);
+    assert!(rig.gateway.media.files().is_empty());
+}
+
+#[tokio::test]
 async fn messages_of_one_chat_keep_their_order_while_a_file_is_slow() {
     let rig = Rig::new("").await;
     rig.platform.change(|told| {

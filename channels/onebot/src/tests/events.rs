@@ -513,3 +513,60 @@ proptest::proptest! {
         let _ = crate::inbound::read(&channel_api::ChannelId::new("onebot", "qq"), "10001", &event);
     }
 }
+
+#[tokio::test]
+async fn nothing_is_asked_for_on_account_of_a_stranger_and_everything_for_an_admitted_sender() {
+    let bench = ready().await;
+    bench.gateway.intake.want_no_files_of("5");
+    bench.gateway.media.put_link("https://multimedia.nt.qq.com.cn/1", "a picture");
+    bench.bot.file("voice.amr", json!({ "base64": "YSB2b2ljZQ==" }));
+    bench.bot.forward("f", json!([{ "sender": { "nickname": "A" }, "content": "words" }]));
+    let everything = json!([
+        { "type": "reply", "data": { "id": "7" } },
+        { "type": "image", "data": { "file": "base64://aW5saW5l" } },
+        { "type": "image", "data": { "file": "A.jpg", "url": "https://multimedia.nt.qq.com.cn/1" } },
+        { "type": "record", "data": { "file": "voice.amr" } },
+        { "type": "forward", "data": { "id": "f" } },
+    ]);
+    let asked = |bench: &Bench| {
+        let all = ["get_msg", "get_forward_msg", "get_record", "get_image"];
+        all.map(|action| bench.bot.calls_of(action).len())
+    };
+    for event in
+        [bench.bot.private_message(5, everything.clone()), bench.bot.group_message(GROUP, 5, everything.clone())]
+    {
+        let heard = bench.hear(&event).await;
+        assert_eq!((heard.text.as_str(), heard.attachments.len()), ("[forwarded messages, which were not read]", 3));
+        for file in &heard.attachments {
+            assert!(
+                file.media.is_none() && file.unavailable.as_ref().is_some_and(|why| why.starts_with("not fetched"))
+            );
+        }
+    }
+    // Nor is a message that a stranger takes back.
+    let recall = |user: i64| json!({ "post_type": "notice", "notice_type": "group_recall", "group_id": GROUP, "user_id": user, "operator_id": user, "message_id": 70 + user });
+    bench.hear(&bench.bot.event(recall(5))).await;
+    assert_eq!((asked(&bench), bench.gateway.media.files().len()), ([0; 4], 0));
+
+    let heard = bench.hear(&bench.bot.private_message(ADA, everything)).await;
+    assert!(heard.text.contains("A: words") && heard.attachments.iter().all(|file| file.media.is_some()), "{heard:?}");
+    assert_eq!(bench.gateway.media.files().len(), 3);
+    assert_eq!(asked(&bench), [1, 1, 1, 0]);
+    bench.hear(&bench.bot.event(recall(ADA))).await;
+    assert_eq!(bench.bot.calls_of("get_msg").len(), 2);
+}
+
+#[tokio::test]
+async fn a_files_name_is_no_path_and_holds_no_control_characters() {
+    let bench = ready().await;
+    let file = json!([{ "type": "file", "data": { "file_id": "f", "name": "../../etc/pass\u{1b}[31m\nwd" } }]);
+    let heard = bench.hear(&bench.bot.private_message(ADA, file)).await;
+    assert_eq!(heard.attachments[0].name.as_deref(), Some("pass[31mwd"));
+    let notice = json!({
+        "post_type": "notice", "notice_type": "offline_file", "user_id": ADA,
+        "file": { "name": "..\\a\u{0}\nb.txt", "size": 1, "url": "" },
+    });
+    let heard = bench.hear(&bench.bot.event(notice)).await;
+    assert_eq!(heard.attachments[0].name.as_deref(), Some("ab.txt"));
+    assert!(heard.platform_id.contains(":ab.txt:") && !heard.platform_id.chars().any(char::is_control));
+}
