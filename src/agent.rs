@@ -553,7 +553,10 @@ impl Drive<'_> {
                 if error != ModelError::Cancelled {
                     warn!(%error, "the model gave no answer");
                 }
-                self.asked_wait = if let ModelError::RetryAfter(wait) = &error { *wait } else { Duration::ZERO };
+                self.asked_wait = match &error {
+                    ModelError::RetryAfter(wait) | ModelError::Resting(wait) => *wait,
+                    _ => Duration::ZERO,
+                };
                 self.turn.model_failed(error);
             }
         }

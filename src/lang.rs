@@ -951,6 +951,10 @@ catalogue! {
         en: "The model cannot be reached right now ({why}). Please try again later.",
         zh: "模型暂时无法使用（{why}），请稍后再试。",
     }
+    turn_resting(seconds) {
+        en: "failed several times in a row, is asked again in {seconds} s",
+        zh: "连续多次出错，{seconds} 秒后再试"
+    }
     turn_busy(seconds) {
         en: "busy, asks to wait {seconds} s",
         zh: "繁忙，要求等待 {seconds} 秒",

@@ -44,6 +44,8 @@ pub struct Showing {
     pub lease: Lease,
     /// What an earlier try of the turn shows already.
     pub shown: Option<Shown>,
+    /// How long the person has waited: earlier tries of the turn count.
+    pub waited: Duration,
 }
 
 /// A preview that is being shown.
@@ -88,7 +90,7 @@ impl Showing {
         let channel = Arc::clone(&self.channel);
         let Some(live) = channel.live() else { return self.shown };
         let clock = Arc::clone(&self.clock);
-        let mut pacing = Pacing::new(pace, clock.monotonic(), self.shown.is_some());
+        let mut pacing = Pacing::new(pace, clock.monotonic().saturating_sub(self.waited), self.shown.is_some());
         let mut text = String::new();
         loop {
             let until = match pacing.next(&text, clock.monotonic()) {
@@ -264,9 +266,9 @@ struct Pacing {
 impl Pacing {
     /// `open`: an earlier try has begun it. How often it was updated then is not known: where the platform counts, it is
     /// left as it is.
-    fn new(pace: LivePace, now: Duration, open: bool) -> Self {
+    fn new(pace: LivePace, since: Duration, open: bool) -> Self {
         let counted = matches!(pace, LivePace::Edits { most: Some(_), .. });
-        Self { pace, since: now, open, over: open && counted, updates: 0, not_before: now, says: String::new() }
+        Self { pace, since, open, over: open && counted, updates: 0, not_before: Duration::ZERO, says: String::new() }
     }
 
     fn next(&self, text: &str, now: Duration) -> Next {

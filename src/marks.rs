@@ -180,7 +180,9 @@ impl Keeper {
             };
             tokio::select! {
                 ask = self.asked.recv() => match ask {
+                    // The wait may have been long: the time of the ask is now.
                     Some(Ask::Mark(message, mark)) => {
+                        let now = self.clock.monotonic();
                         if rows.len() >= MOST {
                             rows.retain(|_, row| row.due + FORGET > now);
                         }
@@ -191,7 +193,7 @@ impl Keeper {
                     }
                     Some(Ask::Ended(id)) => {
                         if let Some(row) = rows.get_mut(&id) {
-                            row.want(Mark::None, now);
+                            row.want(Mark::None, self.clock.monotonic());
                         }
                     }
                     None => return,

@@ -206,6 +206,9 @@ pub enum ModelError {
     /// Ask the same model again after this long.
     #[error("the provider asks to wait {0:?}")]
     RetryAfter(Duration),
+    /// It failed several times in a row and is left alone for this long; nothing was asked now.
+    #[error("it failed several times in a row and is asked again in {} s", .0.as_secs().max(1))]
+    Resting(Duration),
     /// Ask again, here or at the next model.
     #[error("{0}")]
     Retry(Cause),
@@ -235,7 +238,7 @@ impl ModelError {
             | Self::Order(cause)
             | Self::Refused(cause)
             | Self::Fatal(cause) => Some(cause),
-            Self::RetryAfter(_) | Self::Cancelled => None,
+            Self::RetryAfter(_) | Self::Resting(_) | Self::Cancelled => None,
         }
     }
 
@@ -249,7 +252,7 @@ impl ModelError {
             | Self::Fatal(cause) => {
                 cause.of_request(id);
             }
-            Self::RetryAfter(_) | Self::Cancelled => {}
+            Self::RetryAfter(_) | Self::Resting(_) | Self::Cancelled => {}
         }
         self
     }

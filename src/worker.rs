@@ -322,6 +322,9 @@ impl Worker {
         let to = claim.shown.as_ref().map_or(&inbound.address, |shown| &shown.to);
         let channel = &self.channels.get(&to.channel)?.channel;
         let pace = Showing::pace(channel.as_ref(), to)?;
+        // What waited in the queue is answered soon now; what was tried before has kept its sender waiting.
+        let tried = claim.entries.iter().filter(|entry| entry.attempts > 0);
+        let asked_at = tried.map(|entry| entry.received_at).min().unwrap_or(i64::MAX);
         let texts = matches!(pace, LivePace::Edits { .. }).then(|| self.journal.wait_for(&newest.id));
         let showing = Showing {
             channel: Arc::clone(channel),
@@ -331,6 +334,7 @@ impl Worker {
             turns: Arc::clone(&self.previews),
             lease: claim.lease.clone(),
             shown: claim.shown.clone(),
+            waited: Duration::from_millis(u64::try_from(self.clock.now_ms().saturating_sub(asked_at)).unwrap_or(0)),
         };
         Some(showing.start(pace, texts))
     }

@@ -510,6 +510,9 @@ impl Turn {
                 self.hidden = true;
                 self.fail(FailReason::Refused(why));
             }
+            ModelError::Resting(wait) => {
+                self.fail(FailReason::Unavailable(lang::turn_resting(self.lang, wait.as_secs().max(1)).into()));
+            }
             ModelError::RetryAfter(wait) => {
                 self.fail(FailReason::Unavailable(lang::turn_busy(self.lang, wait.as_secs().max(1)).into()));
             }
@@ -1174,6 +1177,7 @@ pub fn journal_of(response: &ModelResponse) -> Value {
 pub fn journal_of_error(error: &ModelError) -> Value {
     let (kind, why) = match error {
         ModelError::RetryAfter(_) => ("retry_after", error.to_string()),
+        ModelError::Resting(_) => ("resting", error.to_string()),
         ModelError::Retry(why) => ("retry", why.to_string()),
         ModelError::TooLong(why) => ("too_long", why.to_string()),
         ModelError::Order(why) => ("order", why.to_string()),

@@ -139,6 +139,7 @@ async fn kit(pace: LivePace, takes: Vec<Takes>, shown: Option<Shown>) -> Kit {
         turns: Arc::clone(&store) as Arc<dyn TurnStore>,
         lease: lease.clone(),
         shown,
+        waited: Duration::ZERO,
     };
     let progress = showing.start(pace, matches!(pace, LivePace::Edits { .. }).then_some(events));
     Kit { shows, calls: seen, clock, store, lease, texts, progress, _keep: keep }
@@ -343,5 +344,9 @@ fn nothing_is_shown_too_early_too_often_or_twice() {
     assert_eq!(pacing.next("abcde", 9 * SECOND), Next::Wait(None), "the platform counts");
     let endless = LivePace::OneLine { after: Duration::MAX };
     assert_eq!(Pacing::new(endless, SECOND, false).next("", SECOND), Next::Wait(Some(Duration::MAX)));
+    // Earlier tries of the turn count: the line comes ten seconds after the question, not after the last try began.
+    let line = Pacing::new(LivePace::OneLine { after: SECOND * 10 }, SECOND * 5, false);
+    assert_eq!(line.next("", SECOND * 12), Next::Wait(Some(SECOND * 15)));
+    assert_eq!(line.next("", SECOND * 15), Next::Call);
     assert_eq!(Pacing::new(LivePace::Off, now, false).next("abc", now), Next::Wait(None));
 }

@@ -136,6 +136,22 @@ async fn a_quick_answer_shows_no_mark_and_a_slow_one_loses_it() {
 }
 
 #[tokio::test]
+async fn time_that_passed_before_the_message_came_does_not_count() {
+    let mut kit = kit(None, None);
+    // The task rests: nothing is to be done.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    kit.clock.advance(Duration::from_secs(60));
+    kit.tell("quick", Mark::Working);
+    kit.clock.until_sleeping(1).await;
+    kit.clock.advance(SETTLES / 2);
+    kit.tell("quick", Mark::None);
+    kit.tell("next", Mark::Failed);
+    kit.called(&[("next", Mark::Failed)]).await;
+}
+
+#[tokio::test]
 async fn calls_for_one_message_come_one_after_another_and_only_the_newest_counts() {
     let (gate, opened) = watch::channel(false);
     let mut kit = kit(None, Some(opened));

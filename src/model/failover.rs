@@ -47,7 +47,7 @@ impl Model for Failover {
         cancel: &CancellationToken,
     ) -> Result<ModelResponse, ModelError> {
         let shown = Shown { progress, shown: AtomicBool::new(false) };
-        let mut soonest: Option<Duration> = None;
+        let mut soonest: Option<(Duration, ModelError)> = None;
         let mut retry = None;
         let mut fatal = None;
         for (place, model) in self.models.iter().enumerate() {
@@ -64,7 +64,11 @@ impl Model for Failover {
                 ModelError::TooLong(_) | ModelError::Order(_) | ModelError::Refused(_) | ModelError::Cancelled => {
                     return Err(error);
                 }
-                ModelError::RetryAfter(after) => soonest = Some(soonest.map_or(after, |known| known.min(after))),
+                ModelError::RetryAfter(after) | ModelError::Resting(after) => {
+                    if soonest.as_ref().is_none_or(|(known, _)| after < *known) {
+                        soonest = Some((after, error));
+                    }
+                }
                 ModelError::Retry(_) => retry = retry.or(Some(error)),
                 ModelError::Fatal(ref cause) => {
                     tracing::warn!(model = model.name(), error = %cause, "a model cannot be used");
@@ -75,7 +79,7 @@ impl Model for Failover {
         }
         // What may work later counts for more than what never will.
         Err(retry
-            .or(soonest.map(ModelError::RetryAfter))
+            .or(soonest.map(|(_, error)| error))
             .or(fatal)
             .unwrap_or_else(|| ModelError::Fatal(Cause::new(What::NoModel))))
     }

@@ -214,9 +214,9 @@ impl Model for Remote {
             };
             let pass = match (self.breaker.pass(self.clock.monotonic()), last.take()) {
                 (Ok(pass), _) => pass,
-                // What this call itself found out is its answer; only who was not let in at all is asked to wait.
+                // What this call itself found out is its answer; only who was not let in at all is told to wait.
                 (Err(_), Some(failed)) => return Err(failed),
-                (Err(wait), None) => return Err(ModelError::RetryAfter(wait)),
+                (Err(wait), None) => return Err(ModelError::Resting(wait)),
             };
             let result = self.attempt(body.clone(), &mut call).await;
             drop(slot);

@@ -736,8 +736,8 @@ async fn the_breaker_of_one_key_opens_after_five_failures_and_one_call_tries_it(
     // The other model of the same key has the fifth failure; its second try meets the shut breaker and tells the failure.
     assert!(matches!(drive(&models["b"]).await, Err(ModelError::Retry(_))));
     assert_eq!(mock.count(), 5);
-    // Whoever comes now is asked to wait.
-    let Err(ModelError::RetryAfter(wait)) = ask(&models["a"]).await else { panic!("the breaker is open") };
+    // Whoever comes now is told that it rests.
+    let Err(ModelError::Resting(wait)) = ask(&models["a"]).await else { panic!("the breaker is open") };
     assert!(wait <= Duration::from_secs(30), "{wait:?}");
     assert_eq!(mock.count(), 5);
     clock.advance(Duration::from_secs(30));
