@@ -115,6 +115,8 @@ enum Slot {
 impl IntakeSeam for Intake {
     fn wants_files(&self, event: &Inbound) -> bool {
         let Some(entry) = self.channels.get(&event.channel) else { return false };
+        let woken = (!event.mentions_us && entry.gate.wakes(event)).then(|| event.as_if_addressed());
+        let event = woken.as_ref().unwrap_or(event);
         let rights = self.access.rights(&event.channel, &event.sender.id);
         matches!(entry.gate.admit(event, rights.paired, rights.blocked), Admission::Admit(_))
     }

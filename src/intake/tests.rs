@@ -21,12 +21,18 @@ struct Kit {
 }
 
 async fn kit(edits: Edits) -> Kit {
+    kit_with(edits, "").await
+}
+
+/// `more`: lines of the channel's policy.
+async fn kit_with(edits: Edits, more: &str) -> Kit {
     let dir = tempfile::tempdir().expect("a folder");
     let store = Arc::new(SqliteStore::open(&dir.path().join("t.db")).await.expect("opens"));
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let id = ChannelId::new("webhook", "one");
     let settings = toml::from_str("token = \"0123456789abcdef0123456789abcdef\"").expect("a section");
-    let policy = ChannelPolicy { owners: vec!["owner".to_owned()], ..ChannelPolicy::default() };
+    let said: ChannelPolicy = toml::from_str(more).expect("a policy");
+    let policy = ChannelPolicy { owners: vec!["owner".to_owned()], ..said };
     let network = channels::network(&policy, |path| path.into()).expect("a way out");
     let channel = channels::build(&BuildChannel { id: &id, settings: &settings, policy: &policy, network: &network });
     let entry = Entry::new(channel.expect("a webhook"), policy, &AccessConfig::default(), false);
@@ -117,6 +123,21 @@ async fn bad_input_43_a_change_starts_no_turn_and_reaches_what_waits() {
     assert_eq!(kit.next().await, Some((vec!["second words".to_owned()], Vec::new())));
     assert_eq!(kit.accept(event(InboundKind::Edit, "e4", "u", "third words")).await, NOTHING);
     assert_eq!(kit.next().await, None);
+}
+
+#[tokio::test]
+async fn files_are_wanted_of_what_will_be_answered_wake_words_included() {
+    let kit = kit_with(Edits::Ignore, "[groups.g]\nallow_from = [\"u\"]\nwake = [\"crab\"]").await;
+    let group = |sender: &str, text: &str, mentions_us| {
+        let mut event = event(InboundKind::Message, "m1", sender, text);
+        event.conversation =
+            Conversation { kind: ConversationKind::Group, id: "g".to_owned(), thread: None, title: None };
+        kit.intake.wants_files(&Inbound { mentions_us, ..event })
+    };
+    assert!(group("u", "look", true));
+    assert!(group("u", "crab, look", false));
+    assert!(!group("u", "look", false));
+    assert!(!group("stranger", "look", true) && !group("stranger", "crab, look", false));
 }
 
 #[tokio::test]
