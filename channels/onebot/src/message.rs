@@ -81,9 +81,11 @@ pub fn codes(text: &str) -> Vec<Segment> {
     segments
 }
 
-/// The code that `text` begins with, after its `[CQ:`, and its length.
+/// The code that `text` begins with, after its `[CQ:`, and its length. One that is not closed before the next begins is
+/// none: inside a code `[` is escaped, and no beginning is looked for through all that follows it.
 fn code(text: &str) -> Option<(Segment, usize)> {
-    let end = text.find(']')?;
+    let own = &text[..text.find("[CQ:").unwrap_or(text.len())];
+    let end = own.find(']')?;
     let mut pieces = text[..end].split(',');
     let kind = pieces.next()?;
     if kind.is_empty() || !kind.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b)) {
@@ -141,6 +143,22 @@ mod tests {
         let odd = json!([1, null, {"data": {}}, {"type": "shake", "data": null}, {"type": "dice"}, {"type": "text", "data": {"text": "x"}}]);
         let kinds: Vec<String> = read(&odd).expect("a list").into_iter().map(|s| s.kind).collect();
         assert_eq!(kinds, ["shake", "dice", "text"]);
+    }
+
+    #[test]
+    fn a_code_that_is_not_closed_before_the_next_is_words_and_costs_no_more_than_its_length() {
+        let at = |who: &str| {
+            let data = [("qq".to_owned(), Value::from(who))].into_iter().collect();
+            Segment { kind: "at".to_owned(), data }
+        };
+        let read = codes("[CQ:share,title=[CQ:at,qq=1]]");
+        assert_eq!(read, [Segment::text("[CQ:share,title="), at("1"), Segment::text("]")]);
+        // A million bytes each; what grew with their square took minutes.
+        for flood in ["[CQ:".repeat(240_000), format!("{},x]", "[CQ:a,a=1".repeat(110_000))] {
+            assert_eq!(codes(&flood), [Segment::text(&flood)]);
+        }
+        let flood = format!("{}[CQ:at,qq=1]", "[CQ:a,".repeat(100_000));
+        assert_eq!(codes(&flood).last(), Some(&at("1")));
     }
 
     proptest! {
