@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{auth::Auth, config::ServerConfig, error::Refusal};
 use crate::{
-    agent::Agents, channels::Channels, config::doors::Door, inbox::WakeUp, intake, journal::Journal, store::Store,
+    agent::Agents, channels::Channels, config::doors::Door, inbox::WakeUp, intake, journal::Journal, os, store::Store,
     supervisor::Health, upkeep::Ready,
 };
 
@@ -111,10 +111,24 @@ impl Default for Limits {
     }
 }
 
+/// Open files that are left for the store, the platforms, the models and the tools.
+const FILES_KEPT: u64 = 256;
+
+impl Limits {
+    /// The same with so few connections that both listeners full of them leave files to open.
+    fn within(self, open_files: Option<u64>) -> Self {
+        let Some(files) = open_files else { return self };
+        let each = files.saturating_sub(FILES_KEPT.min(files / 2)) / 2;
+        let connections = usize::try_from(each).unwrap_or(usize::MAX).clamp(1, self.connections.max(1));
+        Self { connections, ..self }
+    }
+}
+
 impl Http {
     /// Serves both listeners until `abort`, and ends soon after it: open sockets are closed with a word.
     pub async fn serve(self: Arc<Self>, main: TcpListener, channels: Option<TcpListener>, abort: CancellationToken) {
-        self.serve_within(main, channels, abort, Limits::default()).await;
+        let limits = Limits::default().within(os::open_files());
+        self.serve_within(main, channels, abort, limits).await;
     }
 
     /// The same with other limits.

@@ -38,6 +38,31 @@ pub async fn stop_signal() -> io::Result<()> {
     tokio::signal::ctrl_c().await
 }
 
+/// How many files and connections may be open, if there is a limit of that kind.
+pub fn open_files() -> Option<u64> {
+    #[cfg(unix)]
+    return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    #[cfg(not(unix))]
+    None
+}
+
+/// Lets as many files and connections be open as the system allows without being asked, up to `wanted`: many systems begin
+/// with 1,024, which a crowd of idle connections uses up.
+pub fn raise_open_files(wanted: u64) {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let now = getrlimit(Resource::Nofile);
+        let most = now.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        if now.current.is_some_and(|current| current < most) {
+            // Where it is not allowed there are fewer connections; see `open_files`.
+            let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: now.maximum });
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = wanted;
+}
+
 /// Writes a file only its owner may read (mode 0600 where there are modes), whole or not at all.
 ///
 /// # Errors
@@ -417,4 +442,25 @@ pub fn raw_argument(command: &mut Command, text: &str) {
     command.raw_arg(text);
     #[cfg(not(windows))]
     command.arg(text);
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    #[test]
+    fn as_many_files_may_be_open_as_the_system_allows_without_being_asked() {
+        let before = getrlimit(Resource::Nofile);
+        let most = before.maximum.unwrap_or(65_536);
+        // One fewer than there may be: enough for all other tests of this process.
+        setrlimit(Resource::Nofile, Rlimit { current: Some(most - 1), ..before }).expect("fewer are allowed");
+        raise_open_files(most - 2);
+        assert_eq!(open_files(), Some(most - 1), "never fewer than before");
+        raise_open_files(most);
+        assert_eq!(open_files(), Some(most));
+        raise_open_files(u64::MAX);
+        assert!(open_files().is_none_or(|files| files >= most));
+    }
 }

@@ -11,10 +11,14 @@ use crate::{
     data_dir::DataDirError,
     lang::{self, Lang},
     logs::{self, LogGuard},
+    os,
 };
 
 /// How long threads that still compute are waited for after the end.
 const LEFT_BEHIND: Duration = Duration::from_secs(1);
+
+/// How many files and connections may be open where the system allows it.
+const OPEN_FILES: u64 = 65_536;
 
 /// Runs the gateway.
 #[derive(Debug, Args)]
@@ -53,6 +57,7 @@ impl Serve {
         for warning in &loaded.warnings {
             tracing::warn!("{}", warning.render(lang));
         }
+        os::raise_open_files(OPEN_FILES);
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {

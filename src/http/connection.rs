@@ -39,6 +39,7 @@ pub struct Place(#[expect(dead_code, reason = "it is held, not looked at")] Arc<
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, abort: CancellationToken) {
     let mut connections = JoinSet::new();
     let places = Arc::new(Semaphore::new(limits.connections));
+    let mut failures: u64 = 0;
     loop {
         let accepted = tokio::select! {
             () = abort.cancelled() => break,
@@ -50,7 +51,10 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, abort:
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, or the peer was gone already: the next one may do better.
-                warn!(%error, "a connection could not be accepted");
+                failures += 1;
+                if failures.is_power_of_two() {
+                    warn!(%error, failures, "a connection could not be accepted");
+                }
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }

@@ -274,6 +274,13 @@ fn bearer(request: RequestBuilder, token: &str) -> RequestBuilder {
 
 // ---- the door ----
 
+#[test]
+fn two_listeners_full_of_connections_leave_files_to_open() {
+    for (files, expected) in [(Some(1024), 384), (Some(65_536), 1024), (None, 1024), (Some(64), 16), (Some(0), 1)] {
+        assert_eq!(Limits::default().within(files).connections, expected, "{files:?}");
+    }
+}
+
 #[tokio::test]
 async fn every_route_is_closed_but_the_public_ones() {
     let gateway = gateway().await;
