@@ -13,7 +13,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use serenity::model::channel::MessageFlags;
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::{
     api::{Api, ApiError, File},
@@ -94,8 +94,8 @@ pub async fn send(
     let quote = body.quote.filter(|quote| is_id(quote));
     let sent = match file {
         Some(file) => match message.send(quote.as_deref(), Some(file)).await {
-            // Too large here, or files are not allowed: the file is named instead.
-            Err(ApiError::Refused { status, code, .. }) if status == 413 || matches!(code, 40005 | 50013) => {
+            // The file is named instead.
+            Err(ApiError::Refused { status, code, .. }) if is_about_the_file(status, code) => {
                 message.send(quote.as_deref(), None).await
             }
             sent => sent,
@@ -133,12 +133,19 @@ impl Message<'_> {
                 return answered;
             }
         }
+        let mut refused = None;
         if let Some(preview) = self.key.replaces.as_deref().filter(|preview| is_id(preview)) {
             let payload = self.payload(MessageFlags::empty(), file.as_ref());
             let edited =
                 self.call(Method::PATCH, &format!("/channels/{channel}/messages/{preview}"), payload, &file).await;
-            if !is_gone(&edited) {
-                return edited;
+            match edited {
+                edited if is_gone(&edited) => {}
+                // Nothing was changed, and the same words may pass as a message of their own: never a lost answer.
+                Err(ApiError::Refused { status, code, words }) if !later_or_elsewhere(status, code, file.is_some()) => {
+                    info!(status, code, words, "a preview cannot be changed; the answer comes as a new message");
+                    refused = Some(preview);
+                }
+                edited => return edited,
             }
         }
         let mut payload = self.payload(MessageFlags::empty(), file.as_ref());
@@ -149,7 +156,15 @@ impl Message<'_> {
             payload["message_reference"] =
                 json!({"message_id": message, "channel_id": channel, "fail_if_not_exists": false});
         }
-        self.call(Method::POST, &format!("/channels/{channel}/messages"), payload, &file).await
+        let sent = self.call(Method::POST, &format!("/channels/{channel}/messages"), payload, &file).await;
+        if let (Ok(_), Some(preview)) = (&sent, refused) {
+            // It must not stand there beside the answer.
+            let path = format!("/channels/{channel}/messages/{preview}");
+            if let Err(error) = self.api.call(Method::DELETE, &path, None).await {
+                debug!(%error, "a preview stays");
+            }
+        }
+        sent
     }
 
     fn payload(&self, flags: MessageFlags, file: Option<&File>) -> Value {
@@ -181,6 +196,16 @@ impl Message<'_> {
 fn is_gone(answer: &Result<Value, ApiError>) -> bool {
     matches!(answer, Err(ApiError::Refused { status: 404, code, .. }) if *code != 10003)
         || matches!(answer, Err(ApiError::Refused { code: 50027, .. }))
+}
+
+/// Whether a refused edit is cured by waiting, by leaving out the file, or not at all.
+fn later_or_elsewhere(status: u16, code: u64, with_file: bool) -> bool {
+    matches!(code, 30046 | 10003) || (with_file && is_about_the_file(status, code))
+}
+
+/// Too large here, or files are not allowed.
+fn is_about_the_file(status: u16, code: u64) -> bool {
+    status == 413 || matches!(code, 40005 | 50013)
 }
 
 /// What a failed call means for delivery.
@@ -280,13 +305,17 @@ pub async fn reconcile(
     if (0..NONCE_MS).contains(&now.saturating_sub(since)) {
         return Reconciled::SafeToRepeat;
     }
+    // While it stays an edit may be made again, unless the edit was refused and the answer stands below it.
+    let mut preview_stays = false;
     if let Some(preview) = key.replaces.as_deref().filter(|preview| is_id(preview)) {
         let path = format!("/channels/{}/messages/{preview}", target.channel);
         let found = api.call(Method::GET, &path, None).await;
-        if found.is_ok() {
+        preview_stays = found.is_ok();
+        let shows = found.as_ref().ok().and_then(|message| message.get("content")).and_then(Value::as_str);
+        if shows.is_some_and(|shown| shown.trim() == text(part, key.resend).trim()) {
             return Reconciled::SafeToRepeat;
         }
-        if !is_gone(&found) {
+        if !preview_stays && !is_gone(&found) {
             return Reconciled::CannotTell;
         }
     }
@@ -317,7 +346,11 @@ pub async fn reconcile(
     }
     let reaches_back = messages.len() < SEARCHED
         || messages.iter().filter_map(|message| id(message, "id")).any(|message| order(&message) < earliest);
-    if reaches_back { Reconciled::Absent } else { Reconciled::CannotTell }
+    match (reaches_back, preview_stays) {
+        (true, true) => Reconciled::SafeToRepeat,
+        (true, false) => Reconciled::Absent,
+        (false, _) => Reconciled::CannotTell,
+    }
 }
 
 fn plain(name: &str) -> String {

@@ -714,6 +714,32 @@ async fn a_preview_grows_and_the_answer_takes_its_place_once() {
 }
 
 #[tokio::test]
+async fn an_answer_whose_preview_may_not_be_changed_comes_as_a_message_in_its_place() {
+    let (fake, gateway, channel, run) = connected("").await;
+    fake.say(GENERAL, ADA, &format!("<@{BOT_ID}> tell me"), json!({}));
+    let event = stored(&gateway, 1).await.remove(0);
+    let live = channel.live().expect("live");
+    let preview = live.begin(&event.address, "The answer is").await.expect("shown");
+    let parts = channel.render(&Reply::message("The answer is 42."), Level::Rich);
+    let last = SendKey { replaces: Some(preview.id.clone()), ..key("pt_a") };
+    fake.fail_next(
+        &format!("PATCH /channels/{GENERAL}/messages"),
+        Fault::Refuse(403, 50005, "Cannot edit a message authored by another user"),
+    );
+    let receipt = channel.send(&event.address, &parts[0], &last).await.expect("sent");
+    assert_ne!(receipt.platform_id, Some(preview.id), "a message of its own");
+    assert_eq!(fake.texts(GENERAL), ["The answer is 42."], "and the preview does not stay beside it");
+    // Cut off after that, with a preview that stayed: the message is looked for, not made again.
+    let stays = live.begin(&event.address, "The answer").await.expect("shown");
+    let last = SendKey { replaces: Some(stays.id), ..last };
+    gateway.clock.advance(Duration::from_secs(600));
+    let found = channel.reconcile(&event.address, &parts[0], &last, NOW).await;
+    assert_eq!(found, Reconciled::Found(receipt));
+    assert_eq!(fake.violations(), Vec::<String>::new());
+    run.stop().await;
+}
+
+#[tokio::test]
 async fn files_go_out_and_one_that_cannot_is_named() {
     let (fake, gateway, channel, run) = connected("").await;
     let attachment = |name: &str, source, mime: &str| Attachment {

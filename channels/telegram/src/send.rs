@@ -108,12 +108,16 @@ pub async fn send(way: &Way<'_>, to: &Address, part: &Part, key: &SendKey) -> Re
         match edit(way.api, chat, message, &Look::of(part, &body, false)).await {
             Ok(receipt) => return Ok(receipt),
             Err(EditError::Gone) => info!(chat, "the preview of an answer is gone; the answer comes as a new message"),
+            // Nothing was changed, and the same words may pass as a message of their own: never a lost answer.
+            Err(EditError::Failed(SendError::Refused(why))) => {
+                info!(chat, why, "the preview of an answer cannot be changed; the answer comes as a new message");
+            }
             Err(EditError::Failed(error)) => return Err(error),
         }
     }
     let receipt = new_message(way, &target, part, &body, key).await?;
     if let Some(Shown::Message { chat, message }) = shown {
-        // A file cannot take the place of a text.
+        // A file cannot take the place of a text, and what could not be changed must not stand there beside the answer.
         delete(way.api, chat, message).await;
     }
     Ok(receipt)
@@ -127,7 +131,7 @@ pub async fn reconcile(way: &Way<'_>, part: &Part, key: &SendKey) -> Reconciled 
             match edit(way.api, chat, message, &Look::of(part, &body, false)).await {
                 Ok(receipt) => Reconciled::Found(receipt),
                 // Without the preview it would have gone out as a message of its own, which nobody can look for.
-                Err(EditError::Gone) => Reconciled::CannotTell,
+                Err(EditError::Gone | EditError::Failed(SendError::Refused(_))) => Reconciled::CannotTell,
                 Err(EditError::Failed(_)) => Reconciled::SafeToRepeat,
             }
         }

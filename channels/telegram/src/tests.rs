@@ -462,6 +462,27 @@ async fn a_preview_that_is_gone_is_followed_by_a_message_and_one_before_a_file_i
 }
 
 #[tokio::test]
+async fn bad_input_50_an_answer_whose_preview_may_not_be_changed_comes_as_a_message_in_its_place() {
+    let chat = Chat::new().await;
+    let live = chat.channel.live().expect("it shows");
+    for (n, refused) in ["Bad Request: method refused", "Bad Request: not enough rights to edit"].iter().enumerate() {
+        let preview = live.begin(&to(GROUP), "The first words of it").await.expect("shown");
+        chat.telegram.then("editMessageText", [Fault::Refuse(400, refused)]);
+        let answer = format!("The first words of it all, {n}.");
+        let receipts = chat.say(GROUP, &Reply::message(answer.as_str()), Some(&preview)).await;
+        assert!(receipts.iter().all(Result::is_ok), "{refused}: {receipts:?}");
+        let texts: Vec<String> = chat.telegram.sent_to(GROUP).into_iter().map(|sent| sent.text).collect();
+        assert_eq!(texts.last(), Some(&answer), "{refused}");
+        assert_eq!(texts.len(), n + 1, "the preview does not stay beside it: {texts:?}");
+        // What was cut off then may stand there as a message that nobody can look for.
+        chat.telegram.then("editMessageText", [Fault::Refuse(400, refused)]);
+        let part = Part { text: answer, body: Value::Null };
+        let key = SendKey { replaces: Some(preview.id), ..key() };
+        assert_eq!(chat.channel.reconcile(&to(GROUP), &part, &key, 0).await, Reconciled::CannotTell);
+    }
+}
+
+#[tokio::test]
 async fn bad_input_49_a_preview_follows_a_group_that_moved() {
     let chat = Chat::new().await;
     let live = chat.channel.live().expect("it shows");
