@@ -2,6 +2,8 @@
 
 #[path = "../../../src/tests/support/feishu.rs"]
 mod fake;
+#[path = "../../../src/tests/support/warnings.rs"]
+mod warnings;
 
 mod out;
 mod receiving;

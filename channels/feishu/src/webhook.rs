@@ -1,7 +1,10 @@
 //! Events that Feishu posts: told to be its own by signature, encryption and token, then left to `run`, which outlives the
 //! request. Answered with 200 only after the gateway has stored them. protocols.md §2.1, §5.2.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use channel_api::{ChannelContext, HttpRequest, HttpResponse};
 use http::{HeaderMap, Method, StatusCode, header};
@@ -29,6 +32,8 @@ pub type Job = (Value, oneshot::Sender<Taken>);
 pub struct Door {
     encrypt_key: Option<Secret>,
     token: Option<Secret>,
+    /// How many requests were turned away: anybody can make them, and the log is not theirs to fill.
+    turned_away: AtomicU64,
     jobs: mpsc::Sender<Job>,
     /// For `run`.
     pub waiting: tokio::sync::Mutex<mpsc::Receiver<Job>>,
@@ -59,6 +64,7 @@ impl Door {
         Self {
             encrypt_key: config.encrypt_key.clone(),
             token: config.verification_token.clone(),
+            turned_away: AtomicU64::new(0),
             jobs,
             waiting: tokio::sync::Mutex::new(waiting),
         }
@@ -81,7 +87,12 @@ impl Door {
                 return HttpResponse::json(StatusCode::OK, &json!({ "challenge": challenge }));
             }
             Err(Refusal::Unauthorized) => {
-                warn!("a request that is not Feishu's was turned away (signature, token or encryption)");
+                let count = self.turned_away.fetch_add(1, Ordering::Relaxed) + 1;
+                let what = "a request that is not Feishu's was turned away (signature, token or encryption)";
+                match count.is_power_of_two() {
+                    true => warn!(count, "{what}"),
+                    false => debug!(count, "{what}"),
+                }
                 return answer(StatusCode::UNAUTHORIZED, "not authorized");
             }
             Err(Refusal::Broken) => return answer(StatusCode::BAD_REQUEST, "the body is no event"),

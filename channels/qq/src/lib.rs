@@ -172,4 +172,8 @@ impl Channel for Qq {
 mod fake;
 
 #[cfg(test)]
+#[path = "../../../src/tests/support/warnings.rs"]
+mod warnings;
+
+#[cfg(test)]
 mod tests;

@@ -249,6 +249,18 @@ async fn the_forged_event_of_the_op13_oracle_attack_gets_nowhere() {
 }
 
 #[tokio::test]
+async fn whoever_asks_for_signatures_without_end_does_not_fill_the_log() {
+    let (gateway, channel) = (FakeGateway::new(), offline("webhook"));
+    let warnings = crate::warnings::Warnings::begin();
+    let asked = json!({ "op": 13, "d": { "plain_token": "{", "event_ts": "1725442341" } }).to_string();
+    for _ in 0..200 {
+        let (status, ..) = handled(channel.as_ref(), &gateway, request(asked.as_bytes())).await;
+        assert_eq!(status, StatusCode::FORBIDDEN);
+    }
+    assert!((1..=10).contains(&warnings.count()), "{}", warnings.count());
+}
+
+#[tokio::test]
 async fn bad_input_25_an_unsigned_or_wrongly_signed_call_is_401_and_leaves_no_row() {
     let (gateway, channel) = (FakeGateway::new(), offline("webhook"));
     let now = gateway.context().clock.now_ms();

@@ -1,14 +1,17 @@
 //! QQ's calls: who may call, what is signed, and an acknowledgement only for what is stored. Never signs what could be an
 //! event (see `signature.rs`).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 use async_trait::async_trait;
 use channel_api::{Accepted, ChannelContext, HttpEndpoint, HttpRequest, HttpResponse, IntakeError};
 use http::{HeaderName, Method, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinSet};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::{Bot, inbound::Event, receive::Receiver};
 
@@ -28,11 +31,13 @@ pub struct Webhook {
     bot: Arc<Bot>,
     /// Events that are being stored: QQ hangs up after some seconds, and a file may take longer.
     work: Mutex<JoinSet<()>>,
+    /// How many signatures were asked for and not given: anybody can ask, and the log is not theirs to fill.
+    not_signed: AtomicU64,
 }
 
 impl Webhook {
     pub fn new(bot: Arc<Bot>) -> Self {
-        Self { bot, work: Mutex::default() }
+        Self { bot, work: Mutex::default(), not_signed: AtomicU64::new(0) }
     }
 
     /// What a request is, if its sender may send it.
@@ -89,10 +94,13 @@ impl Webhook {
                 HttpResponse::json(StatusCode::OK, &json!({ "plain_token": token, "signature": signature }))
             }
             None => {
-                warn!(
-                    code = "qq_bad_validation",
-                    "someone asked for a signature that could be misused; it was not given"
-                );
+                let count = self.not_signed.fetch_add(1, Ordering::Relaxed) + 1;
+                let (code, what) =
+                    ("qq_bad_validation", "someone asked for a signature that could be misused; it was not given");
+                match count.is_power_of_two() {
+                    true => warn!(code, count, "{what}"),
+                    false => debug!(code, count, "{what}"),
+                }
                 refusal(StatusCode::FORBIDDEN, "not a validation")
             }
         }

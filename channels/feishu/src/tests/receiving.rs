@@ -76,6 +76,18 @@ fn case_request(case: &Value) -> HttpRequest {
 }
 
 #[tokio::test]
+async fn whoever_posts_rubbish_without_end_does_not_fill_the_log() {
+    let (gateway, channel) = (FakeGateway::new(), webhook("http://127.0.0.1:1", WEBHOOK, Some("test key")));
+    let warnings = super::warnings::Warnings::begin();
+    let ctx = gateway.context();
+    for _ in 0..200 {
+        let response = channel.http().expect("a route").handle(&ctx, request(b"{}", &[])).await;
+        assert_eq!(response.status, StatusCode::UNAUTHORIZED);
+    }
+    assert!((1..=10).contains(&warnings.count()), "{}", warnings.count());
+}
+
+#[tokio::test]
 async fn the_official_requests_are_answered_and_forged_ones_leave_no_row() {
     let platform = Platform::start().await;
     for case in cases() {
