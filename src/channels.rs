@@ -6,9 +6,11 @@ use channel_api::{
     Channel, ChannelId, Conversation, ConversationKind, Inbound, InboxId, Level, Moved, QueueMode, Reply,
 };
 use channel_socket::Network;
+use serde::Deserialize as _;
 use tracing::warn;
 
 use crate::{
+    config::{Mistake, Node},
     intake::access::{AccessConfig, ChannelPolicy, Gate},
     lang::{self, Lang},
     outbox::{self, Answers},
@@ -24,18 +26,26 @@ pub struct Kind {
     pub owners_own: bool,
     /// Checks a section without starting anything.
     pub check: fn(&toml::Table) -> Result<(), String>,
+    /// Whether the adapter can read a section as it stands in the file: it says where a mistake is.
+    pub shape: fn(&Node) -> Result<(), Mistake>,
     build: fn(&BuildChannel<'_>) -> Result<Arc<dyn Channel>, String>,
 }
 
 /// Every kind of channel: adding one is adding a line.
 pub const KINDS: &[Kind] = &[
-    Kind { name: "console", owners_own: true, check: console::check, build: console::build },
-    Kind { name: "webhook", owners_own: false, check: webhook::check, build: webhook::build },
-    Kind { name: "telegram", owners_own: false, check: telegram::check, build: telegram::build },
-    Kind { name: "discord", owners_own: false, check: discord::check, build: discord::build },
-    Kind { name: "onebot", owners_own: false, check: onebot::check, build: onebot::build },
-    Kind { name: "feishu", owners_own: false, check: feishu::check, build: feishu::build },
-    Kind { name: "qq", owners_own: false, check: qq::check, build: qq::build },
+    Kind { name: "console", owners_own: true, check: console::check, shape: console::shape, build: console::build },
+    Kind { name: "webhook", owners_own: false, check: webhook::check, shape: webhook::shape, build: webhook::build },
+    Kind {
+        name: "telegram",
+        owners_own: false,
+        check: telegram::check,
+        shape: telegram::shape,
+        build: telegram::build,
+    },
+    Kind { name: "discord", owners_own: false, check: discord::check, shape: discord::shape, build: discord::build },
+    Kind { name: "onebot", owners_own: false, check: onebot::check, shape: onebot::shape, build: onebot::build },
+    Kind { name: "feishu", owners_own: false, check: feishu::check, shape: feishu::shape, build: feishu::build },
+    Kind { name: "qq", owners_own: false, check: qq::check, shape: qq::shape, build: qq::build },
 ];
 
 /// What a channel is built from.
@@ -105,6 +115,10 @@ mod console {
         }
     }
 
+    pub fn shape(_: &Node) -> Result<(), Mistake> {
+        Ok(())
+    }
+
     pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
         check(channel.settings)?;
         let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
@@ -118,6 +132,10 @@ mod webhook {
     pub fn check(settings: &toml::Table) -> Result<(), String> {
         let network = Network::new(None, None).map_err(|error| error.to_string())?;
         make("check", settings, &network).map(|_| ())
+    }
+
+    pub fn shape(section: &Node) -> Result<(), Mistake> {
+        channel_webhook::Config::deserialize(section).map(drop)
     }
 
     pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
@@ -139,6 +157,10 @@ macro_rules! adapters {
 
             pub fn check(settings: &toml::Table) -> Result<(), String> {
                 read::<$config>(settings)?.check().map_err(|error| error.to_string())
+            }
+
+            pub fn shape(section: &Node) -> Result<(), Mistake> {
+                <$config>::deserialize(section).map(drop)
             }
 
             pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {

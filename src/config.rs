@@ -5,7 +5,7 @@
 //! caller keeps what it has. Nothing here connects to anything.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt, fs, io,
     io::Read as _,
     ops::Range,
@@ -20,10 +20,11 @@ pub use self::{
     env::Env,
     finding::{Finding, Line, is_secret_name},
     limits::LimitsConfig,
+    tree::{Mistake, Node},
 };
 use self::{
     finding::{Source, line},
-    tree::{Build, Entry, Hidden, Mistake, MistakeKind, Node, Table, Value, dotted},
+    tree::{Build, Entry, Hidden, MistakeKind, Table, Value, dotted},
 };
 use crate::{
     agent::{AgentConfig, OtherAgent},
@@ -504,7 +505,12 @@ fn syntax_error(source: &Source, error: &toml::de::Error) -> Finding {
         (message, _) if message.contains("recurs") => line!(config_too_deep, tree::MAX_DEPTH),
         (message, _) => line!(config_syntax, message),
     };
-    source.finding(at, "", text)
+    let is_section = |at: &Range<usize>| {
+        let line_start = source.text[..at.start].rfind('\n').map_or(0, |newline| newline + 1);
+        source.text[line_start..].trim_start().starts_with('[')
+    };
+    let twice = error.message() == "duplicate key" && at.as_ref().is_some_and(is_section);
+    Finding { hint: twice.then(|| line!(config_duplicate_section_hint)), ..source.finding(at, "", text) }
 }
 
 /// Where the key that stands a second time at `again` stood first: the nearest one of that name before it, in the same
@@ -555,8 +561,14 @@ fn secrets_of(root: &Node) -> Vec<String> {
     secrets
 }
 
+/// A text without the secrets. Short ones are words of our own sentences too: of those only what stands in quotes, as a
+/// value would, is taken out.
 fn without(text: &str, secrets: &[String]) -> String {
-    secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+    const WORD: usize = 8;
+    secrets.iter().fold(text.to_owned(), |text, secret| match secret.len() < WORD {
+        true => text.replace(&format!("\"{secret}\""), "\"***\""),
+        false => text.replace(secret.as_str(), "***"),
+    })
 }
 
 /// A path of the configuration, see [`Loaded::path`].
@@ -810,7 +822,18 @@ impl Check<'_> {
             table.0.iter().cloned().partition(|entry| ChannelPolicy::KEYS.contains(&entry.key.as_str()));
         let part = |entries| Node { value: Value::Table(Table(entries)), at: node.at.clone(), hidden: None };
         let policy = self.parse(&part(ours), path)?;
-        let toml::Value::Table(settings) = part(theirs).to_toml(false) else { return None };
+        let theirs = part(theirs);
+        if let Err(mistake) = channels::kind(path[1]).map_or(Ok(()), |kind| (kind.shape)(&theirs)) {
+            let unset = mistake.path.first().and_then(|key| table.get(key)).is_some_and(|entry| entry.node.is_unset());
+            match &mistake.kind {
+                // Said where the variable stands.
+                _ if unset => {}
+                MistakeKind::Other(text) if mistake.path.len() <= 1 => self.adapter_error(text, table, path),
+                _ => self.mistake(mistake, path, &ChannelPolicy::KEYS),
+            }
+            return None;
+        }
+        let toml::Value::Table(settings) = theirs.to_toml(false) else { return None };
         if let Err(text) = channels::kind(path[1]).map_or(Ok(()), |kind| (kind.check)(&settings)) {
             self.adapter_error(&text, table, path);
             return None;
@@ -821,6 +844,10 @@ impl Check<'_> {
     /// An adapter answers in words. Where they name a key of the section in backquotes, the finding stands there.
     fn adapter_error(&mut self, text: &str, table: &Table, path: &[&str; 3]) {
         let named = text.split('`').skip(1).step_by(2).find_map(|word| table.get(word));
+        if named.is_some_and(|entry| entry.node.is_unset()) {
+            // Said where the variable stands.
+            return;
+        }
         let mut key: Vec<String> = path.iter().map(|part| (*part).to_owned()).collect();
         let section = self.at(path).map(|entry| entry.key_at.clone());
         let at = named.map(|entry| entry.key_at.clone()).or(section);
@@ -939,7 +966,21 @@ impl Check<'_> {
                 .is_some_and(|(kind, id)| is_good_name(kind) && !id.is_empty() && !id.starts_with('@') && id != "*");
             if !good {
                 self.error_at(&["access", "owners"], line!(config_owner_form, owner), None);
+                continue;
             }
+            let Some((kind, id)) = owner.split_once(':') else { continue };
+            let kinds: BTreeSet<&str> = config.channels.keys().map(ChannelId::kind).collect();
+            // Without any channel there is still time for one.
+            if kind == "web" || kinds.contains(kind) || (kinds.is_empty() && channels::kind(kind).is_some()) {
+                continue;
+            }
+            let known: Vec<&str> = kinds.iter().copied().collect();
+            let text =
+                line!(config_owner_nobody, owner, kind, if known.is_empty() { "-".to_owned() } else { words(&known) });
+            let meant = nearest(kind, &known).or_else(|| known.first().copied());
+            let hint = meant.map(|meant| line!(config_owner_nobody_hint, meant, id));
+            let warning = self.finding_at(&["access", "owners"], text, hint);
+            self.warnings.push(warning);
         }
     }
 

@@ -74,6 +74,39 @@ pub(crate) fn auto_or<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Resu
 
 static CURRENT: OnceLock<Lang> = OnceLock::new();
 
+/// The name of a platform as people write it.
+pub fn kind_title(lang: Lang, kind: &str) -> String {
+    match (lang, kind) {
+        (Lang::Zh, "feishu") => "飞书".to_owned(),
+        (Lang::Zh, "console") => "终端".to_owned(),
+        (_, "qq") => "QQ".to_owned(),
+        (_, "onebot") => "OneBot".to_owned(),
+        (_, kind) => {
+            let mut letters = kind.chars();
+            letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
+        }
+    }
+}
+
+/// A word of `channels list`: how a channel is, and whom it admits. An unknown one stays as it is.
+pub fn channels_word(lang: Lang, word: &str) -> &str {
+    match (lang, word) {
+        (Lang::En, word) => word,
+        (Lang::Zh, "connected") => "已连接",
+        (Lang::Zh, "waiting") => "等待连接",
+        (Lang::Zh, "running") => "运行中",
+        (Lang::Zh, "restarting") => "重启中",
+        (Lang::Zh, "stopped") => "已停止",
+        (Lang::Zh, "off") => "已关闭",
+        (Lang::Zh, "new") => "待载入",
+        (Lang::Zh, "on") => "已启用",
+        (Lang::Zh, "everyone") => "所有人",
+        (Lang::Zh, "listed") => "名单内",
+        (Lang::Zh, "nobody") => "无人",
+        (Lang::Zh, word) => word,
+    }
+}
+
 macro_rules! catalogue {
     ($($(#[$doc:meta])* $name:ident($($arg:ident),*) { en: $en:literal, zh: $zh:literal $(,)? })*) => {
         $(
@@ -126,6 +159,10 @@ catalogue! {
     config_duplicate(key, line) {
         en: "`{key}` is here a second time: the first is in line {line}",
         zh: "`{key}` 重复：第一处在第 {line} 行",
+    }
+    config_duplicate_section_hint() {
+        en: "a section stands only once: write what is below this line under the first one (a key that is there already is changed)",
+        zh: "同一节只能写一次：请把这一行下面的内容移到第一处（已有的键直接修改）",
     }
     config_duplicate_here(key) {
         en: "`{key}` is here a second time",
@@ -222,6 +259,14 @@ catalogue! {
     config_history_too_long(found, most) {
         en: "{found} is too much: at most {most} messages are kept as context, 0 keeps none",
         zh: "{found} 太多：最多保留 {most} 条消息作为上下文，0 表示不保留",
+    }
+    config_owner_nobody(owner, kind, known) {
+        en: "`{owner}` is nobody: there is no channel of the kind `{kind}` (configured: {known})",
+        zh: "`{owner}` 不对应任何人：没有配置类型为 `{kind}` 的渠道（已配置：{known}）",
+    }
+    config_owner_nobody_hint(kind, id) {
+        en: "for {kind} write `{kind}:{id}`, with the sender's id on that platform: `/whoami` in a chat shows it",
+        zh: "{kind} 的主人请写成 `{kind}:{id}`，其中是该平台上的用户 ID：在聊天中发送 `/我是谁` 可查看",
     }
     config_owner_form(owner) {
         en: "`{owner}` is no owner: write `<kind>:<sender id>`, e.g. `telegram:123`",
@@ -480,6 +525,14 @@ catalogue! {
         en: "{file} sets `{name}` already; delete that line, or use `--force`",
         zh: "{file} 中已有 `{name}`；请删除那一行，或使用 `--force`",
     }
+    init_env_differs(file, name) {
+        en: "`{name}` in {file} is not what the environment has: what was written here was looked at with the environment's value; a gateway without that variable takes the file's",
+        zh: "{file} 中的 `{name}` 与环境变量的值不同：刚才的检查用的是环境变量；启动网关时若没有该变量，则使用文件中的值",
+    }
+    init_env_replaced(file, name) {
+        en: "`{name}` in {file} was not what the environment has: it was replaced by the environment's value",
+        zh: "{file} 中的 `{name}` 与环境变量的值不同：已换成环境变量的值",
+    }
     init_bad_secret(name) {
         en: "the value of `{name}` holds a line break or a control character: it was probably copied with more than the key",
         zh: "`{name}` 的值中有换行或控制字符：可能复制时多带了内容",
@@ -522,7 +575,7 @@ catalogue! {
     }
     init_ask_value(key, kind) {
         en: "`{key}` of {kind} (`--channel-set {key}=…`)",
-        zh: "{kind} 的 `{key}`（`--channel-set {key}=…`）",
+        zh: "`{key}`（{kind}，`--channel-set {key}=…`）",
     }
     init_written(file) {
         en: "written: {file}",
@@ -544,9 +597,9 @@ catalogue! {
         en: "Post a message: `curl {url} -H \"authorization: Bearer <token of .env>\" -H \"prefer: wait=60\" -H \"content-type: application/json\" -d '{{\"v\":1,\"id\":\"m-1\",\"conversation\":{{\"id\":\"c-1\"}},\"sender\":{{\"id\":\"u-1\"}},\"text\":\"hi\"}}'`",
         zh: "发一条消息：`curl {url} -H \"authorization: Bearer <.env 中的 token>\" -H \"prefer: wait=60\" -H \"content-type: application/json\" -d '{{\"v\":1,\"id\":\"m-1\",\"conversation\":{{\"id\":\"c-1\"}},\"sender\":{{\"id\":\"u-1\"}},\"text\":\"你好\"}}'`",
     }
-    init_next_channel(kind) {
-        en: "Write to the bot in {kind}: it answers with a pairing code, which `crawfish pairing approve` accepts. docs/channels/{kind}.md",
-        zh: "在 {kind} 中给机器人发消息：它会回复配对码，用 `crawfish pairing approve` 批准。见 docs/zh/channels/{kind}.md",
+    init_next_channel(platform, kind) {
+        en: "Write to the bot in {platform}: it answers with a pairing code, which `crawfish pairing approve` accepts. docs/channels/{kind}.md",
+        zh: "在聊天平台（{platform}）上给机器人发消息：它会回复配对码，用 `crawfish pairing approve` 批准。见 docs/zh/channels/{kind}.md",
     }
     channels_no_such(name) {
         en: "no channel `{name}` is configured; `crawfish channels list` shows those that are",
@@ -619,6 +672,15 @@ catalogue! {
     doctor_ollama_context(name) {
         en: "Ollama cuts a long request without a word, often at 4,096 tokens: start it with OLLAMA_CONTEXT_LENGTH=16384 or more, and write the same number as context_tokens into [models.{name}]",
         zh: "Ollama 会悄悄截断过长的请求（常为 4096 个 token）：请用 OLLAMA_CONTEXT_LENGTH=16384 或更大的值启动它，并在 [models.{name}] 里把 context_tokens 写成同一个数",
+    }
+    doctor_lines() {
+        en: "A line `[section] key = value` means: write the key below that section of config.toml; where the section or the key is there already, do not write it a second time.",
+        zh: "形如 `[节] 键 = 值` 的一行，意思是把这个键写到 config.toml 的那一节下面；已有的节或键不要写两遍。",
+    }
+    /// Headings of `channels list`, separated by commas.
+    channels_head() {
+        en: "STATE,ADMITS,LAST IN,LAST OUT,RESTARTS,CHANNEL,WHY",
+        zh: "状态,可对话者,最近收到,最近发出,重启次数,渠道,原因",
     }
     doctor_no_answer(seconds) {
         en: "nothing for {seconds} s",
@@ -1111,7 +1173,7 @@ catalogue! {
 catalogue! {
     pairing_asked(kind, id, channel, code) {
         en: "I am not set up to talk with you yet.\nYour {kind} user id: {id}\nPairing code: {code}\n\nMy owner lets you in with:\ncrawfish pairing approve {channel} {code}\n\nThe code is good for one hour. Your message was not kept: please send it again afterwards.",
-        zh: "我还没有获准与您对话。\n您的 {kind} 用户 ID：{id}\n配对码：{code}\n\n请我的主人执行：\ncrawfish pairing approve {channel} {code}\n\n配对码一小时内有效。您刚才的消息没有保存，获准后请重新发送。",
+        zh: "我还没有获准与您对话。\n您的用户 ID（{kind}）：{id}\n配对码：{code}\n\n请我的主人执行：\ncrawfish pairing approve {channel} {code}\n\n配对码一小时内有效。您刚才的消息没有保存，获准后请重新发送。",
     }
     pairing_welcome() {
         en: "You can write to me now.",
@@ -1171,12 +1233,12 @@ catalogue! {
         zh: "/配对 – 谁在等待\n/配对 批准 配对码 [主人|信任|成员]\n/配对 拒绝 配对码",
     }
     pairing_approved(who, channel, role) {
-        en: "{who} on {channel} may write now, as {role}, and was told.",
-        zh: "{channel} 上的 {who} 现在可以对话，角色为 {role}，已通知对方。",
+        en: "{who} on {channel} may write now, as {role}, and will be told.",
+        zh: "{channel} 上的 {who} 现在可以对话，角色为 {role}，会通知对方。",
     }
     pairing_approved_first_owner(who, channel) {
-        en: "{who} on {channel} may write now and was told. No chat channel had an owner: this is the owner now.",
-        zh: "{channel} 上的 {who} 现在可以对话，已通知对方。此前聊天平台上没有主人：对方现在就是主人。",
+        en: "{who} on {channel} may write now and will be told. No chat channel had an owner: this is the owner now.",
+        zh: "{channel} 上的 {who} 现在可以对话，会通知对方。此前聊天平台上没有主人：对方现在就是主人。",
     }
     pairing_approved_before(who, channel, role) {
         en: "{who} on {channel} was let in before, as {role}. Nothing changed.",

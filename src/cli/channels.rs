@@ -76,8 +76,10 @@ impl Channels {
                 show::line(&lang::door_channel(Lang::current()));
             } else {
                 let now = SystemClock::new().now_ms();
-                let cells: Vec<Vec<String>> = rows.iter().map(|row| row.cells(live.is_some(), now)).collect();
-                show::table(&["STATE", "ADMITS", "LAST IN", "LAST OUT", "RESTARTS", "CHANNEL", "WHY"], &cells);
+                let lang = Lang::current();
+                let cells: Vec<Vec<String>> = rows.iter().map(|row| row.cells(live.is_some(), now, lang)).collect();
+                let head = lang::channels_head(lang);
+                show::table(&head.split(',').collect::<Vec<_>>(), &cells);
             }
             Exit::Ok
         })
@@ -127,8 +129,8 @@ struct Row {
 }
 
 impl Row {
-    /// Its cells at `now`; `running`: a gateway runs.
-    fn cells(&self, running: bool, now: i64) -> Vec<String> {
+    /// Its cells at `now`, for people; `running`: a gateway runs.
+    fn cells(&self, running: bool, now: i64, lang: Lang) -> Vec<String> {
         let state = match &self.health {
             Some(HealthRow { connected: Some(true), .. }) => "connected",
             Some(HealthRow { connected: Some(false), .. }) => "waiting",
@@ -140,13 +142,14 @@ impl Row {
         };
         let health = self.health.as_ref();
         let ago = |at: fn(&HealthRow) -> Option<i64>| match health {
-            Some(health) => supervisor::ago(Lang::current(), now, at(health)),
+            Some(health) => supervisor::ago(lang, now, at(health)),
             None => "-".to_owned(),
         };
         let restarts = health.map_or("-".to_owned(), |health| health.restarts.to_string());
         let why = health.and_then(|health| health.reason.clone().or_else(|| health.waits.clone())).unwrap_or_default();
         let (came, went) = (ago(|health| health.last_in), ago(|health| health.last_out));
-        vec![state.to_owned(), self.admits.to_owned(), came, went, restarts, self.channel.clone(), why]
+        let word = |word: &str| lang::channels_word(lang, word).to_owned();
+        vec![word(state), word(self.admits), came, went, restarts, self.channel.clone(), why]
     }
 }
 
@@ -206,17 +209,22 @@ mod tests {
             reason: reason.map(str::to_owned),
             ..HealthRow::default()
         };
-        let stopped = row(true, Some(health("stopped", Some("401")))).cells(true, 0);
-        let never = supervisor::ago(Lang::current(), 0, None);
+        let stopped = row(true, Some(health("stopped", Some("401")))).cells(true, 0, Lang::En);
+        let never = supervisor::ago(Lang::En, 0, None);
         assert_eq!(stopped, ["stopped", "listed", &never, &never, "0", "telegram:main", "401"]);
-        assert_eq!(row(true, Some(health("running", None))).cells(true, 0)[0], "running");
+        assert_eq!(row(true, Some(health("running", None))).cells(true, 0, Lang::En)[0], "running");
         let waits =
             HealthRow { connected: Some(false), waits: Some("for a client".to_owned()), ..health("running", None) };
-        let waits = row(true, Some(waits)).cells(true, 0);
+        let waits = row(true, Some(waits)).cells(true, 0, Lang::En);
         assert_eq!((waits[0].as_str(), waits[6].as_str()), ("waiting", "for a client"));
-        assert_eq!(row(true, None).cells(true, 0)[0], "new");
-        assert_eq!(row(true, None).cells(false, 0)[2], "-");
-        assert_eq!(row(true, None).cells(false, 0)[0], "on");
-        assert_eq!(row(false, None).cells(true, 0)[0], "off");
+        assert_eq!(row(true, None).cells(true, 0, Lang::En)[0], "new");
+        assert_eq!(row(true, None).cells(false, 0, Lang::En)[2], "-");
+        assert_eq!(row(true, None).cells(false, 0, Lang::En)[0], "on");
+        assert_eq!(row(false, None).cells(true, 0, Lang::En)[0], "off");
+        let chinese = row(true, Some(health("running", None))).cells(true, 0, Lang::Zh);
+        assert_eq!((chinese[0].as_str(), chinese[1].as_str()), ("运行中", "名单内"));
+        for lang in [Lang::En, Lang::Zh] {
+            assert_eq!(lang::channels_head(lang).split(',').count(), chinese.len());
+        }
     }
 }

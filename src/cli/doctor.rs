@@ -181,9 +181,13 @@ impl Doctor {
         for (ok, text) in findings {
             show::line(&format!("{} {text}", if ok { "✓" } else { "✗" }));
         }
+        let explained = doors.iter().any(|door| door.line.starts_with('['));
         for door in doors {
             let mark = if door.state == DoorState::Closed { "○" } else { "!" };
             show::line(&format!("{mark} {}\n    {}", door.text, door.line.replace('\n', "\n    ")));
+        }
+        if explained {
+            show::line(&lang::doctor_lines(lang));
         }
         exit
     }

@@ -122,6 +122,15 @@ struct Kept {
     value: String,
 }
 
+/// Where the secrets come from.
+#[derive(Default)]
+struct Secrets {
+    /// Those that go into `.env`.
+    kept: Vec<Kept>,
+    /// The variables of the environment that the configuration refers to.
+    in_env: Vec<String>,
+}
+
 impl Init {
     /// Runs it: 0 when the configuration was written and what was asked answers, 69 when it was written and something does
     /// not answer yet, 64 when something is missing, 74
@@ -146,13 +155,29 @@ impl Init {
             return Err(Failed(Exit::Io, lang::init_exists(lang, file.display())));
         }
         let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
-        let mut kept = Vec::new();
+        let mut secrets = Secrets::default();
         let mut text = head(&self.server(), &self.owners()?, env.lang);
-        text.push_str(&self.model(env, lang, &mut kept).await?);
-        let (id, section) = self.channel(env, lang, &mut kept)?;
+        text.push_str(&self.model(env, lang, &mut secrets).await?);
+        let (id, section) = self.channel(env, lang, &mut secrets)?;
         text.push_str(&section);
 
         let dotenv = dir.join(".env");
+        let Secrets { mut kept, in_env } = secrets;
+        let old = Env::of_dotenv(&dotenv);
+        let mut notes = Vec::new();
+        // A gateway that is started elsewhere, as a service, has the file's value and not that of this environment.
+        for name in in_env {
+            let (Some(value), Some(old)) = (env.get(&name), old.get(&name)) else { continue };
+            if value == old {
+                continue;
+            }
+            if self.force {
+                notes.push(lang::init_env_replaced(lang, dotenv.display(), &name));
+                kept.push(Kept { value: value.to_owned(), name });
+            } else {
+                notes.push(lang::init_env_differs(lang, dotenv.display(), &name));
+            }
+        }
         let files = [(file.clone(), Some(text)), (dotenv.clone(), with_kept(&dotenv, &kept, self.force, lang)?)];
         let mut undo = Vec::new();
         for (path, content) in files {
@@ -178,9 +203,13 @@ impl Init {
         for (path, _) in &undo {
             show::line(&lang::init_written(lang, path.display()));
         }
+        notes.extend(loaded.warnings.iter().map(|warning| warning.render(lang)));
+        for note in notes {
+            show::line(&format!("! {note}"));
+        }
         let answers = self.no_probe || self.probed(&loaded, lang).await;
         show::line("");
-        show::line(&next_steps(&file, config.is_some(), id.as_ref(), self.channels_listen.as_deref(), lang));
+        show::line(&next_steps(&file, config.is_some(), id.as_ref(), &probe::address(&loaded.config.server), lang));
         Ok(if answers { Exit::Ok } else { Exit::Unavailable })
     }
 
@@ -222,7 +251,7 @@ impl Init {
         Ok(self.owner.clone())
     }
 
-    async fn model(&self, env: &Env, lang: Lang, kept: &mut Vec<Kept>) -> Result<String, Failed> {
+    async fn model(&self, env: &Env, lang: Lang, secrets: &mut Secrets) -> Result<String, Failed> {
         let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
         let chosen = self.answer(self.model.clone(), &lang::init_ask_model(lang, names.join(", ")), Some("demo"))?;
         let preset = PRESETS.iter().find(|preset| preset.name == chosen);
@@ -265,14 +294,15 @@ impl Init {
             quoted(&name)
         );
         if let Some(key) = key {
-            let _ = writeln!(text, "api_key = {}", self.secret(preset.key, &key, kept));
+            let _ = writeln!(text, "api_key = {}", self.secret(preset.key, &key, secrets));
         } else if in_env.is_some() && !preset.key.is_empty() {
             let _ = writeln!(text, "api_key = {}", quoted(&format!("${{{}}}", preset.key)));
+            secrets.in_env.push(preset.key.to_owned());
         }
         Ok(text)
     }
 
-    fn channel(&self, env: &Env, lang: Lang, kept: &mut Vec<Kept>) -> Result<(Option<ChannelId>, String), Failed> {
+    fn channel(&self, env: &Env, lang: Lang, secrets: &mut Secrets) -> Result<(Option<ChannelId>, String), Failed> {
         let offered = CHANNELS.iter().filter(|(kind, ..)| *kind == "none" || channels::kind(kind).is_some());
         let names: Vec<&str> = offered.clone().map(|(kind, ..)| *kind).collect();
         let chosen =
@@ -298,7 +328,7 @@ impl Init {
             if env.get(&variable(key)).is_some_and(|value| !value.is_empty()) {
                 from_env.push(*key);
             } else {
-                let value = self.answer(None, &lang::init_ask_value(lang, key, kind), None)?;
+                let value = self.answer(None, &lang::init_ask_value(lang, key, lang::kind_title(lang, kind)), None)?;
                 set.push(((*key).to_owned(), value));
             }
         }
@@ -313,27 +343,33 @@ impl Init {
         for (key, value) in &set {
             let value = match typed.get(key) {
                 Some(value) if !is_secret_name(key) => value.to_string(),
-                _ if is_secret_name(key) => self.secret(&variable(key), value, kept),
+                _ if is_secret_name(key) => self.secret(&variable(key), value, secrets),
                 _ => quoted(value),
             };
             let _ = writeln!(text, "{key} = {value}");
         }
         for key in from_env {
             let _ = writeln!(text, "{key} = {}", quoted(&format!("${{{}}}", variable(key))));
-        }
-        for group in &self.group {
-            let _ = writeln!(text, "groups.{} = {{ require_mention = true, allow_from = [\"*\"] }}", quoted(group));
+            secrets.in_env.push(variable(key));
         }
         text.push_str(CHANNEL_HINTS);
+        text.push_str(GROUP_HINTS);
+        // Sections, as `doctor` writes them: the keys that its lines name can be added below.
+        for group in &self.group {
+            let _ = writeln!(text, "[channels.{kind}.{}.groups.{}]\n{GROUP}", self.account, quoted(group));
+        }
+        if self.group.is_empty() {
+            let _ = writeln!(text, "#[channels.{kind}.{}.groups.\"*\"]\n#{GROUP}", self.account);
+        }
         Ok((Some(ChannelId::new(kind, &self.account)), text))
     }
 
     /// A secret as it stands in the configuration.
-    fn secret(&self, name: &str, value: &str, kept: &mut Vec<Kept>) -> String {
+    fn secret(&self, name: &str, value: &str, secrets: &mut Secrets) -> String {
         if self.inline_secrets {
             return quoted(value);
         }
-        kept.push(Kept { name: name.to_owned(), value: value.to_owned() });
+        secrets.kept.push(Kept { name: name.to_owned(), value: value.to_owned() });
         quoted(&format!("${{{name}}}"))
     }
 
@@ -474,22 +510,19 @@ fn put_back(files: &[(PathBuf, Option<Vec<u8>>)]) {
     }
 }
 
-fn next_steps(file: &Path, named: bool, id: Option<&ChannelId>, listen: Option<&str>, lang: Lang) -> String {
+fn next_steps(file: &Path, named: bool, id: Option<&ChannelId>, address: &str, lang: Lang) -> String {
     let config = match named {
         true => format!(" --config {}", shell_word(&file.display().to_string())),
         false => String::new(),
     };
     let serve = lang::init_next_serve(lang, &config);
-    let address = |id: &ChannelId| {
-        let listen = listen.unwrap_or("127.0.0.1:3002").replace("0.0.0.0", "HOST").replace("[::]", "HOST");
-        format!("{listen}/channels/{}/{}", id.kind(), id.account())
-    };
+    let address = |id: &ChannelId| format!("{address}/channels/{}/{}", id.kind(), id.account());
     let then = match id {
         None => lang::init_next_chat(lang),
         Some(id) => match id.kind() {
             "onebot" => lang::init_next_onebot(lang, format!("ws://{}", address(id))),
             "webhook" => lang::init_next_webhook(lang, format!("http://{}", address(id))),
-            kind => lang::init_next_channel(lang, kind),
+            kind => lang::init_next_channel(lang, lang::kind_title(lang, kind), kind),
         },
     };
     format!("1. {serve}\n2. {then}")
@@ -552,12 +585,17 @@ const CHANNEL_HINTS: &str = "\
 # Who may write privately: pairing (strangers get a code that you approve), allowlist, open, disabled.
 # 谁可以私聊：pairing（陌生人得到配对码，由你批准）、allowlist、open、disabled。
 #dm_policy = \"pairing\"
-# In which groups it takes part: by id, or \"*\" for every group. It answers whoever mentions it.
-# 参与哪些群：写群号，或用 \"*\" 表示所有群。被 @ 时回答。
-#groups.\"*\" = { require_mention = true, allow_from = [\"*\"] }
 # For all its connections, where the platform is not reachable directly. 无法直连平台时使用的代理。
 #proxy = \"socks5h://127.0.0.1:1080\"
 ";
+const GROUP_HINTS: &str = "
+# In which groups it takes part: by id, or \"*\" for every group. It answers whoever mentions it, or all with
+# `require_mention = false`.
+# 参与哪些群：写群号，或用 \"*\" 表示所有群。被 @ 时回答；写 `require_mention = false` 则不用 @。
+";
+/// What stands in the section of a group; what else it may hold is at its default, so that no key is there twice when one
+/// is added.
+const GROUP: &str = "allow_from = [\"*\"]";
 const CHANNEL_NONE: &str = "
 # Where people write besides the web chat: docs/channels/README.md. `crawfish doctor` shows what is still closed.
 # 除网页聊天外还可以接入的平台：见 docs/zh/channels/README.md。用 `crawfish doctor` 查看还有哪些未开启。
@@ -568,6 +606,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::intake::turned_away::{Place, Why};
 
     #[derive(Parser)]
     struct Only {
@@ -725,9 +764,74 @@ mod tests {
     #[test]
     fn the_next_steps_name_the_address_that_the_other_side_takes() {
         let id = ChannelId::new("onebot", "main");
-        let text = next_steps(Path::new("config.toml"), false, Some(&id), Some("0.0.0.0:3003"), Lang::En);
+        let text = next_steps(Path::new("config.toml"), false, Some(&id), "HOST:3003", Lang::En);
         assert!(text.contains("`crawfish serve`") && text.contains("ws://HOST:3003/channels/onebot/main"), "{text}");
-        let text = next_steps(Path::new("my bot/c.toml"), true, None, None, Lang::Zh);
+        let text = next_steps(Path::new("my bot/c.toml"), true, None, "127.0.0.1:3002", Lang::Zh);
         assert!(text.contains("crawfish --config 'my bot/c.toml' serve"), "{text}");
+        let id = ChannelId::new("feishu", "main");
+        let text = next_steps(Path::new("config.toml"), false, Some(&id), "127.0.0.1:3002", Lang::Zh);
+        assert!(text.contains("（飞书）") && text.contains("docs/zh/channels/feishu.md"), "{text}");
+    }
+
+    /// The configuration after somebody added a line of `doctor`: the key goes below its section, if that is there.
+    fn added(text: &str, line: &str) -> String {
+        let (header, key) = line.split_once("] ").map_or((line, ""), |(header, key)| (header, key));
+        let header = format!("{}]", header.trim_end_matches(']'));
+        match text.lines().any(|line| line == header) {
+            true => text.replace(&format!("\n{header}\n"), &format!("\n{header}\n{key}\n")),
+            false => format!("{text}\n{header}\n{key}\n"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_of_doctor_can_be_added_below_what_was_written() {
+        let (folder, env) = (Folder::new(), Env::default());
+        let arguments = ["--channel", "onebot", "--group", "700000001", "--group", "*"];
+        assert_eq!(folder.init(&arguments, &env).await, (Exit::Ok, String::new()));
+        let written = folder.text(config::FILE);
+        let (loaded, id) = (folder.loaded(&env), ChannelId::new("onebot", "main"));
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        for conversation in ["700000001", "700000002"] {
+            let place = Place {
+                channel: id.clone(),
+                group: true,
+                conversation: conversation.to_owned(),
+                title: None,
+                sender: "1".to_owned(),
+                name: None,
+                why: Why::NotAddressed,
+                kept: true,
+                scope: None,
+                count: 1,
+                last_at: 0,
+            };
+            let gate = |id: &ChannelId| config::doors::gate(&loaded.config, id);
+            let door = config::doors::with_turned_away(&[], std::slice::from_ref(&place), gate, 0, Lang::En).remove(0);
+            std::fs::write(folder.file(), added(&written, &door.line)).expect("written");
+            assert!(config::doors::opens(&folder.loaded(&env).config, &place), "{}", door.line);
+        }
+        for door in config::doors::doors(&loaded.config, Lang::En).iter().filter(|door| door.line.starts_with("[")) {
+            if door.name == "model" {
+                // A whole section, with what a person has to fill in.
+                continue;
+            }
+            std::fs::write(folder.file(), added(&written, &door.line)).expect("written");
+            assert!(config::load(Some(&folder.file()), &env).is_ok(), "{}", door.line);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_value_of_the_environment_that_differs_from_the_file_is_not_left_unsaid() {
+        let env = Env::of([("FEISHU_APP_SECRET", "0123456789abcdef0123456789abcdef")]);
+        let arguments = ["--channel", "feishu", "--channel-set", "app_id=cli_a1b2c3d4e5f6a7b8"];
+        let folder = Folder::new();
+        std::fs::write(folder.0.path().join(".env"), "FEISHU_APP_SECRET=old\nOTHER=1\n").expect("written");
+        assert_eq!(folder.init(&arguments, &env).await.0, Exit::Ok);
+        assert!(folder.text(".env").contains("FEISHU_APP_SECRET=old"), "kept without --force");
+        let forced = ["--force"].iter().chain(&arguments).copied().collect::<Vec<_>>();
+        assert_eq!(folder.init(&forced, &env).await, (Exit::Ok, String::new()));
+        let written = folder.text(".env");
+        assert!(written.contains("OTHER=1") && written.contains("FEISHU_APP_SECRET='0123"), "{written}");
+        assert!(!written.contains("=old") && folder.text(".env.bak").contains("=old"), "{written}");
     }
 }

@@ -3,12 +3,13 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use channel_api::{ChannelId, Finding, FindingState, Said};
+use channel_api::{ChannelId, Finding, FindingState, GATEWAY_ADDRESS, Said};
 use tokio::time::timeout;
 
 use crate::{
     channels::{self, BuildChannel},
     config::{ChannelSection, Loaded},
+    http::config::ServerConfig,
     lang::Lang,
 };
 
@@ -45,7 +46,25 @@ pub async fn look(loaded: &Loaded, id: &ChannelId, section: &ChannelSection) -> 
     if findings.is_empty() {
         findings.push(Finding::fine("section", "there is no platform to ask", "没有可查询的平台"));
     }
+    fill_in(&mut findings, &address(&loaded.config.server));
     findings
+}
+
+/// The host and port at which platforms and bridges reach the channels; `HOST` where every address of this machine is
+/// listened at.
+pub fn address(server: &ServerConfig) -> String {
+    let listen = if server.channels_listen.is_empty() { &server.listen } else { &server.channels_listen };
+    listen.replace("0.0.0.0", "HOST").replace("[::]", "HOST")
+}
+
+/// Puts the gateway's address where an adapter left room for it.
+fn fill_in(findings: &mut [Finding], address: &str) {
+    for finding in findings {
+        for said in [Some(&mut finding.said), finding.fix.as_mut()].into_iter().flatten() {
+            said.en = said.en.replace(GATEWAY_ADDRESS, address);
+            said.zh = said.zh.replace(GATEWAY_ADDRESS, address);
+        }
+    }
 }
 
 /// Whether the names of the platform's servers lead anywhere, and are not those that a proxy makes up.
@@ -148,6 +167,27 @@ mod tests {
         }
         let lost = said(&[]).expect("it is told");
         assert!(is_wrong(std::slice::from_ref(&lost)) && lines(&lost, Lang::Zh).contains("解析不到"));
+    }
+
+    #[tokio::test]
+    async fn the_address_in_a_finding_is_that_of_the_configuration() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("config.toml");
+        let section = "[channels.onebot.main]\naccess_token = \"0123456789abcdef0123456789abcdef\"\n";
+        for (server, url) in [
+            ("", "ws://127.0.0.1:3002/channels/onebot/main "),
+            ("[server]\nlisten = \"127.0.0.1:4000\"\n", "ws://127.0.0.1:4000/channels/onebot/main "),
+            ("[server]\nchannels_listen = \"0.0.0.0:3003\"\n", "ws://HOST:3003/channels/onebot/main "),
+        ] {
+            std::fs::write(&file, format!("{server}{section}")).expect("written");
+            let mut env = crate::config::Env::default();
+            env.insecure_perms = true;
+            let loaded = crate::config::load(Some(&file), &env).expect("accepted");
+            let id = ChannelId::new("onebot", "main");
+            let found = look(&loaded, &id, &loaded.config.channels[&id]).await;
+            let text: String = found.iter().map(|finding| lines(finding, Lang::En)).collect();
+            assert!(text.contains(url) && !text.contains(GATEWAY_ADDRESS), "{text}");
+        }
     }
 
     #[tokio::test]

@@ -1,6 +1,11 @@
 //! Environment variables in configuration: the process's own, those of `.env`, and `${NAME}` in strings.
 
-use std::{collections::BTreeMap, ffi::OsString, fmt, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use super::finding::Line;
 use crate::{config::finding::line, lang::Lang};
@@ -34,6 +39,14 @@ impl Env {
     pub fn of(vars: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>) -> Self {
         let vars = vars.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         Self { vars, ..Self::default() }
+    }
+
+    /// The variables of a `.env` file; none where there is no such file.
+    pub fn of_dotenv(file: &Path) -> Self {
+        let text = super::read_file(file).map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned());
+        let mut env = Self::default();
+        env.add_missing(parse_dotenv(&text.unwrap_or_default()).0);
+        env
     }
 
     /// A variable's value.

@@ -127,6 +127,15 @@ impl Node {
         }
     }
 
+    /// Whether it names a variable without a value.
+    pub fn is_unset(&self) -> bool {
+        let mut unset = false;
+        self.strings(&mut |node, text| {
+            unset |= matches!(&node.hidden, Some(Hidden::Reference(written)) if written == text);
+        });
+        unset
+    }
+
     /// The plain value; with `masked`, secrets as `***` and references as written.
     pub fn to_toml(&self, masked: bool) -> toml::Value {
         match &self.value {

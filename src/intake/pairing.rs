@@ -255,7 +255,7 @@ impl Access {
         let code = new_code().map_err(|error| StoreError::Unavailable(format!("no random numbers: {error}")))?;
         let lang = Lang::of_text(&event.text).unwrap_or_else(Lang::current);
         let id = shown_id(&event.sender.id);
-        let text = lang::pairing_asked(lang, kind_title(event.channel.kind()), id, &event.channel, &code);
+        let text = lang::pairing_asked(lang, lang::kind_title(lang, event.channel.kind()), id, &event.channel, &code);
         let mut parts = self.notice(entry, text, &event.address, now);
         for part in &mut parts {
             part.in_reply_to = Some(event.platform_id.clone());
@@ -586,18 +586,6 @@ pub fn shown_id(id: &str) -> String {
     format!("`{text}`")
 }
 
-/// A platform's name as people write it.
-fn kind_title(kind: &str) -> String {
-    match kind {
-        "qq" => "QQ".to_owned(),
-        "onebot" => "OneBot".to_owned(),
-        kind => {
-            let mut letters = kind.chars();
-            letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
-        }
-    }
-}
-
 /// A new code.
 fn new_code() -> Result<String, getrandom::Error> {
     let mut bytes = [0; LENGTH];
@@ -658,7 +646,9 @@ mod tests {
         }
         assert_eq!(shown_id("ou_AbC-1"), "ou_AbC-1");
         assert_eq!(shown_id("[x](http://e.test)`@all"), "`[x](http://e.test)@all`");
-        assert_eq!(["telegram", "qq", "onebot", ""].map(kind_title), ["Telegram", "QQ", "OneBot", ""]);
+        let titles = |lang| ["telegram", "qq", "onebot", "feishu", ""].map(|kind| lang::kind_title(lang, kind));
+        assert_eq!(titles(Lang::En), ["Telegram", "QQ", "OneBot", "Feishu", ""]);
+        assert_eq!(titles(Lang::Zh), ["Telegram", "QQ", "OneBot", "飞书", ""]);
     }
 
     struct Kit {

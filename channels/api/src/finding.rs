@@ -18,6 +18,10 @@ impl Said {
     }
 }
 
+/// Stands in the words of a [`Finding`] for the host and port at which the gateway takes what the platform sends: the
+/// adapter does not know them, whoever shows the finding puts them there.
+pub const GATEWAY_ADDRESS: &str = "<gateway>";
+
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {

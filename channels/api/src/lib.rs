@@ -28,7 +28,7 @@ pub use context::{
     Accepted, Batch, ChannelContext, ChannelKv, Clock, Cursor, IgnoredReason, Intake, IntakeError, KvError, LiveEvent,
     Media, MediaError, MediaStream, Moved, Settled, SettledPart, Settlements, kind_of,
 };
-pub use finding::{Finding, FindingState, Said};
+pub use finding::{Finding, FindingState, GATEWAY_ADDRESS, Said};
 pub use http::{HttpBody, HttpEndpoint, HttpRequest, HttpResponse};
 pub use ids::{InboxId, PartId, StepId, TurnId};
 pub use inbound::{

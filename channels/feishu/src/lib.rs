@@ -281,7 +281,7 @@ impl Channel for Feishu {
     }
 
     async fn probe(&self) -> Vec<Finding> {
-        probe::probe(&self.api, &self.config).await
+        probe::probe(&self.api, &self.config, self.id.account()).await
     }
 }
 

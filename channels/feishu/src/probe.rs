@@ -36,7 +36,7 @@ const SCOPES: [(&[&str], bool, &str, &str); 7] = [
 ];
 
 /// Looks at an account.
-pub async fn probe(api: &Api, config: &Config) -> Vec<Finding> {
+pub async fn probe(api: &Api, config: &Config, account: &str) -> Vec<Finding> {
     let console = format!("{}/app/{}", config.console(), api.app_id());
     let mut findings = Vec::new();
     if let Err(error) = api.check_credentials().await {
@@ -47,18 +47,7 @@ pub async fn probe(api: &Api, config: &Config) -> Vec<Finding> {
     findings.extend(scopes(api, &console).await);
     findings.push(match config.mode {
         Mode::Ws => long_connection(api, &console).await,
-        Mode::Webhook => Finding::unknown(
-            "webhook",
-            Said::new("whether Feishu can reach this gateway is not known from here", "从这里无法知道飞书能否访问本网关"),
-            Said::new(
-                format!(
-                    "open {console}/event, Events & Callbacks, Event Configuration: set the request URL to https://<your address>/channels/feishu/<account>; Feishu checks it at once"
-                ),
-                format!(
-                    "打开 {console}/event，“事件与回调 → 事件配置”：把请求地址设为 https://<你的地址>/channels/feishu/<账号>，飞书会立即校验"
-                ),
-            ),
-        ),
+        Mode::Webhook => posted(&console, account),
     });
     findings.push(Finding::unknown(
         "event:im.message.receive_v1",
@@ -74,6 +63,22 @@ pub async fn probe(api: &Api, config: &Config) -> Vec<Finding> {
         ),
     ));
     findings
+}
+
+/// In mode `webhook`: the address to enter.
+fn posted(console: &str, account: &str) -> Finding {
+    Finding::unknown(
+        "webhook",
+        Said::new("whether Feishu can reach this gateway is not known from here", "从这里无法知道飞书能否访问本网关"),
+        Said::new(
+            format!(
+                "open {console}/event, Events & Callbacks, Event Configuration: set the request URL to https://<your address>/channels/feishu/{account}; Feishu checks it at once"
+            ),
+            format!(
+                "打开 {console}/event，“事件与回调 → 事件配置”：把请求地址设为 https://<你的地址>/channels/feishu/{account}，飞书会立即校验"
+            ),
+        ),
+    )
 }
 
 fn credentials(error: &ApiError, console: &str) -> Finding {
@@ -220,5 +225,18 @@ async fn long_connection(api: &Api, console: &str) -> Finding {
             Said::new(format!("not known: {error}"), format!("无法得知：{error}")),
             fix(),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_to_enter_names_the_account() {
+        let fix = posted("https://open.feishu.cn/app/cli_1", "work").fix.expect("a fix");
+        for text in [fix.en, fix.zh] {
+            assert!(text.contains("/channels/feishu/work") && text.contains("/app/cli_1/event"), "{text}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use channel_api::{Finding, Frame, Said};
+use channel_api::{Finding, Frame, GATEWAY_ADDRESS, Said};
 use channel_socket::DialError;
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ async fn reverse(onebot: &OneBot, found: &mut Vec<Finding>) {
     if let Some(bot) = bots.first() {
         return asked(onebot, &onebot.links, bot, found).await;
     }
-    let path = format!("/channels/onebot/{}", onebot.id.account());
+    let url = format!("ws://{GATEWAY_ADDRESS}/channels/onebot/{}", onebot.id.account());
     let token = if onebot.config.access_token.is_empty() {
         ("empty", "留空")
     } else {
@@ -64,11 +64,11 @@ async fn reverse(onebot: &OneBot, found: &mut Vec<Finding>) {
         ),
         Said::new(
             format!(
-                "NapCat: WebUI > Network > New > WebSocket client; URL ws://127.0.0.1:3002{path} (the address of [server] listen; from a container that of channels_listen), token: {}, message format: array",
+                "NapCat: WebUI > Network > New > WebSocket client; URL {url} (HOST stands for this machine; a NapCat in a container needs an address of [server] channels_listen), token: {}, message format: array",
                 token.0
             ),
             format!(
-                "NapCat：WebUI → 网络配置 → 新建 → Websocket 客户端；URL 填 ws://127.0.0.1:3002{path}（[server] listen 的地址；NapCat 在容器里时用 channels_listen 的地址），Token：{}，消息格式：array",
+                "NapCat：WebUI → 网络配置 → 新建 → Websocket 客户端；URL 填 {url}（HOST 换成本机地址；NapCat 在容器里时需要设置 [server] channels_listen），Token：{}，消息格式：array",
                 token.1
             ),
         ),

@@ -27,7 +27,7 @@ pub async fn probe(bot: &Bot, mode: Mode, sandbox: bool) -> Vec<Finding> {
     if mode == Mode::Ws {
         found.push(gateway(bot).await);
     }
-    found.push(events(mode));
+    found.push(events(mode, bot.id.account()));
     found.push(match sandbox {
         true => Finding::warning(
             "sandbox",
@@ -83,7 +83,7 @@ async fn gateway(bot: &Bot) -> Finding {
     }
 }
 
-fn events(mode: Mode) -> Finding {
+fn events(mode: Mode, account: &str) -> Finding {
     match mode {
         Mode::Ws => Finding::unknown(
             "intents",
@@ -104,10 +104,14 @@ fn events(mode: Mode) -> Finding {
                 "从这里看不出 QQ 是否会把事件发到本网关",
             ),
             Said::new(
-                "q.qq.com → \"开发\" → \"回调配置\": enter https://<your address>/channels/qq/<account> (port 443, 80, 8080 \
-                 or 8443), save, and tick the events of private chats, groups and channels",
-                "q.qq.com →「开发」→「回调配置」：填入 https://<你的地址>/channels/qq/<账号>（端口 443、80、8080 或 \
-                 8443），保存后勾选单聊、群聊和频道事件",
+                format!(
+                    "q.qq.com → \"开发\" → \"回调配置\": enter https://<your address>/channels/qq/{account} (port 443, 80, \
+                     8080 or 8443), save, and tick the events of private chats, groups and channels"
+                ),
+                format!(
+                    "q.qq.com →「开发」→「回调配置」：填入 https://<你的地址>/channels/qq/{account}（端口 443、80、8080 或 \
+                     8443），保存后勾选单聊、群聊和频道事件"
+                ),
             ),
         ),
     }
@@ -158,5 +162,16 @@ fn failed(name: &str, error: &ApiError) -> Finding {
                 "检查本机网络，以及配置中的 `proxy`、`api_url`、`token_url`",
             ),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_to_enter_names_the_account() {
+        let fix = events(Mode::Webhook, "work").fix.expect("a fix");
+        assert!(fix.en.contains("/channels/qq/work") && fix.zh.contains("/channels/qq/work"), "{fix:?}");
     }
 }
