@@ -224,6 +224,9 @@ impl Channel for Feishu {
 
     async fn run(&self, ctx: ChannelContext) -> Result<(), ChannelError> {
         self.open(&ctx);
+        if !self.config.app_id.starts_with("cli_") {
+            warn!(channel = %self.id, "`app_id` does not begin with cli_ as the ids of Feishu's apps do: is it the App ID?");
+        }
         let work = async {
             tokio::select! {
                 ended = self.receive(&ctx) => ended,

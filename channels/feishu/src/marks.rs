@@ -32,8 +32,8 @@ const REMEMBERED: usize = 1_024;
 pub struct Marks {
     /// Typing, by message: the reaction's id once it is there, and when it was last asked for.
     typing: Mutex<Recent<(Option<String>, Duration)>>,
-    /// The gateway's mark, by message.
-    marks: Mutex<Recent<(Mark, String)>>,
+    /// The gateway's mark, by message, and its reaction's id once it is there.
+    marks: Mutex<Recent<(Mark, Option<String>)>>,
     off: AtomicBool,
 }
 
@@ -47,8 +47,12 @@ impl Marks {
         }
     }
 
-    /// Shows on `message` that an answer is being written, until it is asked for no more.
+    /// Shows on `message` that an answer is being written, until it is asked for no more. One reaction says enough: where
+    /// a mark stands, this shows nothing.
     pub async fn typing(&self, api: &Api, message: &str, now: Duration) {
+        if lock(&self.marks).get(message).is_some() {
+            return;
+        }
         {
             let mut typing = lock(&self.typing);
             if let Some((_, asked)) = typing.get_mut(message) {
@@ -93,7 +97,7 @@ impl Marks {
         }
     }
 
-    /// Puts a mark on a message in place of the earlier one.
+    /// Puts a mark on a message in place of the earlier one. That it is in work is not said twice: typing says it too.
     pub async fn mark(&self, api: &Api, message: &str, mark: Mark) {
         let earlier = lock(&self.marks).remove(message);
         if let Some((held, id)) = earlier {
@@ -101,7 +105,12 @@ impl Marks {
                 lock(&self.marks).put(message, (held, id));
                 return;
             }
-            self.remove(api, message, &id).await;
+            if let Some(id) = id {
+                self.remove(api, message, &id).await;
+            }
+        }
+        if mark == Mark::Working && lock(&self.typing).get(message).is_some() {
+            return;
         }
         let emoji = match mark {
             Mark::Seen => "Get",
@@ -110,8 +119,13 @@ impl Marks {
             Mark::Failed => "CrossMark",
             Mark::None => return,
         };
-        if let Some(id) = self.add(api, message, emoji).await {
-            lock(&self.marks).put(message, (mark, id));
+        // Known before it is there, so that typing that is asked for meanwhile shows nothing.
+        lock(&self.marks).put(message, (mark, None));
+        match self.add(api, message, emoji).await {
+            Some(id) => lock(&self.marks).put(message, (mark, Some(id))),
+            None => {
+                lock(&self.marks).remove(message);
+            }
         }
     }
 

@@ -1,11 +1,17 @@
 //! Who may connect or push: the token in one of four places, or the signature of the raw body. Answers are constant.
 //! protocols.md §0 trap 8, §1.1, §1.5.
 
-use channel_api::{HttpRequest, HttpResponse};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use channel_api::{ChannelContext, HttpRequest, HttpResponse, Link, Seldom};
 use http::{StatusCode, header};
 use ring::hmac;
 use serde_json::json;
 use subtle::ConstantTimeEq;
+use tracing::warn;
 
 use crate::config::Secret;
 
@@ -21,6 +27,15 @@ pub enum Denied {
 }
 
 impl Denied {
+    /// How the client came, in words that fit behind "a OneBot client came".
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Missing => "without a token (`access_token`)",
+            Self::Wrong => "with another token than `access_token`, or a wrong signature",
+            Self::NotHere => "from elsewhere, and no `access_token` is set",
+        }
+    }
+
     /// The answer; it never says what would have been right.
     pub fn response(self) -> HttpResponse {
         let (status, said) = match self {
@@ -32,6 +47,56 @@ impl Denied {
         };
         HttpResponse::json(status, &json!({ "error": said }))
     }
+}
+
+/// Who was turned away, for the log and for whoever asks why nothing is connected.
+#[derive(Default)]
+pub struct TurnedAway {
+    last: Mutex<Option<String>>,
+    /// Somebody was let in once: a stranger's visit says nothing of the configuration then.
+    let_in: AtomicBool,
+    line: Seldom,
+}
+
+impl TurnedAway {
+    /// Somebody was turned away; `why` follows "a OneBot client came". `keep`: it is the reason why nothing is connected.
+    pub fn note(&self, ctx: &ChannelContext, why: &str, keep: bool) {
+        if keep {
+            let at = time_of_day(ctx.clock.now_ms());
+            let said = format!("a OneBot client came {why} at {at} and was turned away");
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+        }
+        if let Some(left_out) = self.line.due(ctx.clock.monotonic()) {
+            warn!(code = "onebot_turned_away", left_out, "a OneBot client came {why} and was turned away");
+        }
+    }
+
+    /// Whether anybody was let in since the start.
+    pub fn let_in(&self) -> bool {
+        self.let_in.load(Ordering::Relaxed)
+    }
+
+    /// Somebody was let in: what was before is of no interest any more.
+    pub fn forget(&self) {
+        self.let_in.store(true, Ordering::Relaxed);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Why there is no connection: `otherwise`, or that somebody was turned away.
+    pub fn link(&self, otherwise: &str) -> Link {
+        Link::Down(self.last().unwrap_or_else(|| otherwise.to_owned()))
+    }
+
+    /// The last one, if nobody was let in since.
+    pub fn last(&self) -> Option<String> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The time of the day in UTC: `17:54:09 UTC`.
+fn time_of_day(ms: i64) -> String {
+    let seconds = ms.div_euclid(1_000).rem_euclid(24 * 60 * 60);
+    format!("{:02}:{:02}:{:02} UTC", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
 /// Whether a request bears the token. An empty one lets in programs of this machine only.

@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use channel_api::Said;
 use http::HeaderValue;
 use serde::{Deserialize, Deserializer, de};
 use url::{Host, Url};
@@ -176,17 +177,29 @@ impl<'de> Deserialize<'de> for Secret {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Not an address that can be connected to.
-    #[error("`{0}` {1}")]
-    BadUrl(&'static str, String),
+    #[error("`{0}` {en}", en = .1.en)]
+    BadUrl(&'static str, Said),
     /// A key that this mode needs or does not know.
-    #[error("{0}")]
-    Mode(&'static str),
+    #[error("{}", .0.en)]
+    Mode(Said),
     /// A token that cannot be one.
-    #[error("`{0}` {1}")]
-    BadSecret(&'static str, &'static str),
+    #[error("`{0}` {en}", en = .1.en)]
+    BadSecret(&'static str, Said),
     /// The HTTP client could not be built.
     #[error("the HTTP client cannot be built: {0}")]
     Client(String),
+}
+
+impl ConfigError {
+    /// The same in both languages.
+    pub fn said(&self) -> Said {
+        let zh = match self {
+            Self::BadUrl(key, why) | Self::BadSecret(key, why) => format!("`{key}` {}", why.zh),
+            Self::Mode(why) => why.zh.clone(),
+            Self::Client(error) => format!("无法创建 HTTP 客户端：{error}"),
+        };
+        Said::new(self.to_string(), zh)
+    }
 }
 
 impl Config {
@@ -195,15 +208,19 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], naming the key.
     pub fn check(&self) -> Result<(), ConfigError> {
-        check_secret("access_token", &self.access_token)?;
-        check_secret("secret", &self.secret)?;
+        // In mode "forward" the token keeps others out of the other side's server, which has its own rules.
+        let shortest = if self.mode == Mode::Forward { 0 } else { SHORTEST };
+        check_secret("access_token", &self.access_token, shortest)?;
+        check_secret("secret", &self.secret, shortest)?;
         match self.mode {
             Mode::Reverse => {
                 if self.url.is_some() || self.api_url.is_some() {
-                    return Err(ConfigError::Mode(
+                    return Err(ConfigError::Mode(Said::new(
                         "`url` and `api_url` have no use in mode \"reverse\": the OneBot side connects to us; \
                          choose mode = \"forward\" or \"http\", or remove them",
-                    ));
+                        "`url` 和 `api_url` 在 mode = \"reverse\" 下没有用处：此时由 OneBot 一侧连接本程序；\
+                         请改用 mode = \"forward\" 或 \"http\"，或删除它们",
+                    )));
                 }
             }
             Mode::Forward => {
@@ -219,15 +236,19 @@ impl Config {
     /// Where to connect in mode "forward".
     pub(crate) fn forward_url(&self) -> Result<Url, ConfigError> {
         let Some(url) = &self.url else {
-            return Err(ConfigError::Mode(
+            return Err(ConfigError::Mode(Said::new(
                 "mode = \"forward\" needs `url`, the address of the OneBot side's WebSocket server: \"ws://127.0.0.1:3001\"",
-            ));
+                "mode = \"forward\" 需要 `url`，即 OneBot 一侧 WebSocket 服务端的地址：\"ws://127.0.0.1:3001\"",
+            )));
         };
         let url = self.address("url", url, ["ws", "wss"])?;
         match url.path().trim_end_matches('/').rsplit('/').next() {
             Some("api" | "event") => Err(ConfigError::BadUrl(
                 "url",
-                "ends with /api or /event, which carries only half; leave that out".to_owned(),
+                Said::new(
+                    "ends with /api or /event, which carries only half; leave that out",
+                    "以 /api 或 /event 结尾，这样只能用到一半功能；请去掉结尾这段",
+                ),
             )),
             _ => Ok(url),
         }
@@ -236,9 +257,10 @@ impl Config {
     /// Where calls go in mode "http", with a slash at its end.
     pub(crate) fn api(&self) -> Result<Url, ConfigError> {
         let Some(url) = &self.api_url else {
-            return Err(ConfigError::Mode(
+            return Err(ConfigError::Mode(Said::new(
                 "mode = \"http\" needs `api_url`, the address of the OneBot side's HTTP server: \"http://127.0.0.1:3000\"",
-            ));
+                "mode = \"http\" 需要 `api_url`，即 OneBot 一侧 HTTP 服务端的地址：\"http://127.0.0.1:3000\"",
+            )));
         };
         let mut url = self.address("api_url", url, ["http", "https"])?;
         if !url.path().ends_with('/') {
@@ -249,23 +271,34 @@ impl Config {
     }
 
     fn address(&self, key: &'static str, text: &str, schemes: [&str; 2]) -> Result<Url, ConfigError> {
-        let bad = |text: String| ConfigError::BadUrl(key, text);
-        let url = Url::parse(text.trim()).map_err(|error| bad(format!("is no address: {error}")))?;
+        let [bare, secure] = schemes;
+        let bad = |en: String, zh: String| ConfigError::BadUrl(key, Said::new(en, zh));
+        let url = Url::parse(text.trim())
+            .map_err(|error| bad(format!("is no address: {error}"), format!("不是有效的地址：{error}")))?;
         if !schemes.contains(&url.scheme()) {
-            return Err(bad(format!("must begin with {}:// or {}://", schemes[0], schemes[1])));
+            return Err(bad(
+                format!("must begin with {bare}:// or {secure}://"),
+                format!("必须以 {bare}:// 或 {secure}:// 开头"),
+            ));
         }
-        let Some(host) = url.host() else { return Err(bad("names no host".to_owned())) };
+        let Some(host) = url.host() else { return Err(bad("names no host".to_owned(), "没有主机名".to_owned())) };
         if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
-            return Err(bad("holds a name, a password or a `?`; the token goes into `access_token`".to_owned()));
+            return Err(bad(
+                "holds a name, a password or a `?`; the token goes into `access_token`".to_owned(),
+                "里有用户名、密码或 `?`；令牌请写在 `access_token` 里".to_owned(),
+            ));
         }
         if self.access_token.is_empty() && !is_loopback(&host) {
-            return Err(ConfigError::BadSecret("access_token", "is empty, and the other side is not on this machine"));
+            return Err(ConfigError::BadSecret(
+                "access_token",
+                Said::new("is empty, and the other side is not on this machine", "为空，而对方不在本机上"),
+            ));
         }
-        if url.scheme() == schemes[0] && !is_near(&host) {
-            return Err(bad(format!(
-                "must begin with {}://: the token would cross the network unprotected",
-                schemes[1]
-            )));
+        if url.scheme() == bare && !is_near(&host) {
+            return Err(bad(
+                format!("must begin with {secure}://: the token would cross the network unprotected"),
+                format!("必须以 {secure}:// 开头，否则令牌会在网络上明文传输"),
+            ));
         }
         Ok(url)
     }
@@ -276,20 +309,29 @@ impl Config {
     }
 }
 
-fn check_secret(key: &'static str, secret: &Secret) -> Result<(), ConfigError> {
+/// The shortest secret that keeps others out of an address of ours, in bytes.
+const SHORTEST: usize = 16;
+
+fn check_secret(key: &'static str, secret: &Secret, shortest: usize) -> Result<(), ConfigError> {
     let text = secret.expose();
-    let bad = |why| Err(ConfigError::BadSecret(key, why));
+    let bad = |en: &str, zh: &str| Err(ConfigError::BadSecret(key, Said::new(en, zh)));
     if text.starts_with("${") {
-        return bad("is a variable without a value");
+        return bad("is a variable without a value", "是一个没有值的变量");
     }
     if !text.is_empty() && text.trim().is_empty() {
-        return bad("is blank");
+        return bad("is blank", "只有空白");
     }
     if text.chars().any(char::is_whitespace) {
-        return bad("has white space in it");
+        return bad("has white space in it", "里有空白字符");
     }
     if text.len() > 512 || HeaderValue::from_str(text).is_err() {
-        return bad("cannot be sent in a header: use letters and digits");
+        return bad("cannot be sent in a header: use letters and digits", "无法放进请求头：请只用字母和数字");
+    }
+    if !text.is_empty() && text.len() < shortest {
+        return bad(
+            "is too short: 16 characters at least, the same on both sides; make one with `openssl rand -hex 32`",
+            "太短：至少 16 个字符，两边要一致；可用 `openssl rand -hex 32` 生成",
+        );
     }
     Ok(())
 }
@@ -322,12 +364,21 @@ fn is_near(host: &Host<&str>) -> bool {
 mod tests {
     use super::*;
 
+    fn is_chinese(text: &str) -> bool {
+        text.chars().any(|c| matches!(c, '一'..='鿿'))
+    }
+
     fn check(text: &str) -> String {
         match toml::from_str::<Config>(text) {
             Err(error) => error.message().to_owned(),
             Ok(config) => match config.check() {
                 Ok(()) => "fine".to_owned(),
-                Err(error) => error.to_string(),
+                Err(error) => {
+                    let said = error.said();
+                    assert_eq!(said.en, error.to_string());
+                    assert!(is_chinese(&said.zh), "not in Chinese: {said:?}");
+                    said.en
+                }
             },
         }
     }
@@ -336,7 +387,10 @@ mod tests {
     fn a_section_that_cannot_work_says_which_key_and_what_to_do() {
         for (text, says) in [
             ("", "fine"),
-            ("access_token = 'abc'", "fine"),
+            ("access_token = 'a'", "16 characters"),
+            ("access_token = '0123456789abcde'", "16 characters"),
+            ("access_token = '0123456789abcdef'", "fine"),
+            ("mode = 'http'\napi_url = 'http://[::1]:3000/'\nsecret = 'short'", "`secret` is too short"),
             ("mode = 'forward'\nurl = 'ws://127.0.0.1:3001'", "fine"),
             ("mode = 'forward'\nurl = 'ws://napcat:3001'\naccess_token = 'abc'", "fine"),
             ("mode = 'http'\napi_url = 'http://[::1]:3000/'", "fine"),
@@ -348,7 +402,7 @@ mod tests {
             ("mode = 'forward'\nurl = 'ws://127.0.0.1:3001/event'", "only half"),
             ("mode = 'forward'\nurl = 'ws://127.0.0.1:3001/?access_token=x'", "`access_token`"),
             ("mode = 'forward'\nurl = 'ws://napcat:3001'", "not on this machine"),
-            ("mode = 'http'\napi_url = 'http://onebot.example.org'\naccess_token = 'abc'", "unprotected"),
+            ("mode = 'http'\napi_url = 'http://onebot.example.org'\naccess_token = '0123456789abcdef'", "unprotected"),
             ("mode = 'backward'", "backward"),
             ("access_token = ' '", "blank"),
             ("access_token = 'a b'", "white space"),
@@ -365,6 +419,13 @@ mod tests {
         }
         let shown = format!("{:?}", toml::from_str::<Config>("access_token = 'hush-hush'"));
         assert!(!shown.contains("hush"), "{shown}");
+    }
+
+    #[test]
+    fn every_error_is_said_in_chinese_too() {
+        // The others are made by the sections above, and `check` looks at each.
+        let said = ConfigError::Client("x".to_owned()).said();
+        assert!(is_chinese(&said.zh) && said.en.starts_with("the HTTP client"), "{said:?}");
     }
 
     #[test]

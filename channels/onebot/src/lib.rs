@@ -50,8 +50,8 @@ use std::{collections::HashMap, sync::OnceLock, time::Duration};
 
 use async_trait::async_trait;
 use channel_api::{
-    Address, Capabilities, Channel, ChannelContext, ChannelError, ChannelId, Finding, HttpEndpoint, Level, Link,
-    LiveEdit, Part, Receipt, Reconciled, Reply, SendError, SendKey, SocketEndpoint,
+    Address, Capabilities, Channel, ChannelContext, ChannelError, ChannelId, Finding, HttpEndpoint, Level, LiveEdit,
+    Part, Receipt, Reconciled, Reply, SendError, SendKey, SocketEndpoint,
 };
 use channel_socket::Network;
 use serde_json::json;
@@ -75,6 +75,7 @@ pub struct OneBot {
     paces: send::Paces,
     marks: live::Marks,
     about: tokio::sync::Mutex<HashMap<String, live::About>>,
+    turned_away: auth::TurnedAway,
     ctx: OnceLock<ChannelContext>,
 }
 
@@ -105,6 +106,7 @@ impl OneBot {
             paces: send::Paces::default(),
             marks: live::Marks::default(),
             about: tokio::sync::Mutex::default(),
+            turned_away: auth::TurnedAway::default(),
             ctx: OnceLock::new(),
         })
     }
@@ -129,6 +131,18 @@ impl OneBot {
         about
     }
 
+    /// Somebody may not come in: said in the log, and as the link's reason where nobody else is connected.
+    fn turn_away(&self, why: &str) {
+        let Some(ctx) = self.ctx.get() else { return };
+        let connects = self.config.mode == Mode::Reverse;
+        // Once pushed events are taken, a stranger at the same address must not make the account look broken.
+        let keep = if connects { !self.links.hears() } else { !self.turned_away.let_in() };
+        self.turned_away.note(ctx, why, keep);
+        if connects && keep {
+            ctx.pulse.link(self.turned_away.link("no OneBot client is connected"));
+        }
+    }
+
     fn context(&self) -> Result<&ChannelContext, SendError> {
         self.ctx.get().ok_or_else(|| SendError::Retry("the channel is not open yet".to_owned()))
     }
@@ -139,7 +153,7 @@ impl OneBot {
             match self.config.mode {
                 Mode::Reverse => {
                     if !self.links.hears() {
-                        ctx.pulse.link(Link::Down("no OneBot client is connected yet".to_owned()));
+                        ctx.pulse.link(self.turned_away.link("no OneBot client is connected yet"));
                     }
                     std::future::pending().await
                 }

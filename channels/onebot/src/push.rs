@@ -37,8 +37,10 @@ impl HttpEndpoint for OneBot {
         let config = &self.config;
         let key = if config.secret.is_empty() { &config.access_token } else { &config.secret };
         if let Err(denied) = auth::by_signature(key, &config.access_token, &request) {
+            self.turn_away(denied.words());
             return denied.response();
         }
+        self.turned_away.forget();
         let event = std::str::from_utf8(&request.body).ok().and_then(channel_api::json::parse).filter(Value::is_object);
         let Some(event) = event else { return refusal(StatusCode::BAD_REQUEST, "the body is no JSON object") };
         ctx.pulse.beat();

@@ -22,9 +22,15 @@ impl SocketEndpoint for OneBot {
         if role(&request.path, &request.headers).is_none() {
             return refused(StatusCode::NOT_FOUND, "no such path: connect to the account's address itself");
         }
-        auth::by_token(&self.config.access_token, request).map_err(|denied| Box::new(denied.response()))?;
+        if let Err(denied) = auth::by_token(&self.config.access_token, request) {
+            self.turn_away(denied.words());
+            return Err(Box::new(denied.response()));
+        }
         match bot(&request.headers) {
-            Some(bot) if !self.expects(&bot) => refused(StatusCode::FORBIDDEN, "this address is for another self_id"),
+            Some(bot) if !self.expects(&bot) => {
+                self.turn_away("for another number than `self_id`");
+                refused(StatusCode::FORBIDDEN, "this address is for another self_id")
+            }
             _ => Ok(()),
         }
     }

@@ -212,6 +212,7 @@ impl Line<'_> {
             warn!(bot, "a bot that is not this account's `self_id` is turned away");
             return false;
         }
+        self.onebot.turned_away.forget();
         let registered = self.onebot.links.register(&bot, self.connection);
         info!(bot, role = ?self.connection.role(), "a OneBot client is connected");
         if self.onebot.links.hears() {

@@ -29,7 +29,7 @@ mod events;
 mod http_push;
 mod outbound;
 
-const TOKEN: &str = "hush-hush";
+const TOKEN: &str = "hush-hush-0123456789";
 
 fn network() -> Network {
     Network::new(None, None).expect("no proxy")

@@ -24,9 +24,11 @@ pub async fn run(onebot: &OneBot, ctx: &ChannelContext) -> Result<(), ChannelErr
         match onebot.links.call("", "get_status", json!({}), CALL).await {
             Ok(status) => {
                 let online = status.get("online").and_then(serde_json::Value::as_bool).unwrap_or(true);
-                ctx.pulse.link(match online {
-                    true => Link::Up,
-                    false => Link::Down("the OneBot side says that QQ is offline".to_owned()),
+                let turned_away = onebot.turned_away.last();
+                ctx.pulse.link(match (online, turned_away) {
+                    (true, None) => Link::Up,
+                    (true, Some(why)) => Link::Down(format!("the OneBot side can be called, but {why}")),
+                    (false, _) => Link::Down("the OneBot side says that QQ is offline".to_owned()),
                 });
                 if !up {
                     up = true;

@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use channel_api::{Accepted, ChannelContext, HttpEndpoint, HttpRequest, HttpResponse, IntakeError};
+use channel_api::{Accepted, ChannelContext, HttpEndpoint, HttpRequest, HttpResponse, IntakeError, Seldom};
 use http::{HeaderName, Method, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinSet};
@@ -33,11 +33,12 @@ pub struct Webhook {
     work: Mutex<JoinSet<()>>,
     /// How many signatures were asked for and not given: anybody can ask, and the log is not theirs to fill.
     not_signed: AtomicU64,
+    turned_away: Seldom,
 }
 
 impl Webhook {
     pub fn new(bot: Arc<Bot>) -> Self {
-        Self { bot, work: Mutex::default(), not_signed: AtomicU64::new(0) }
+        Self { bot, work: Mutex::default(), not_signed: AtomicU64::new(0), turned_away: Seldom::default() }
     }
 
     /// What a request is, if its sender may send it.
@@ -158,7 +159,20 @@ impl HttpEndpoint for Webhook {
     async fn handle(&self, ctx: &ChannelContext, request: HttpRequest) -> HttpResponse {
         let payload = match self.admit(ctx, &request) {
             Ok(payload) => payload,
-            Err(refusal) => return *refusal,
+            Err(refusal) => {
+                let status = refusal.status;
+                if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+                    && let Some(left_out) = self.turned_away.due(ctx.clock.monotonic())
+                {
+                    warn!(
+                        code = "qq_turned_away",
+                        left_out,
+                        "a call of the webhook was turned away: its signature does not fit `app_secret`, it is too old, or \
+                         it is for another `app_id`"
+                    );
+                }
+                return *refusal;
+            }
         };
         match op(&payload) {
             Some(13) => self.validate(&payload),

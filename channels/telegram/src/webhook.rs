@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use channel_api::{ChannelContext, ChannelError, ChannelId, HttpRequest, HttpResponse, IntakeError, Link};
+use channel_api::{ChannelContext, ChannelError, ChannelId, HttpRequest, HttpResponse, IntakeError, Link, Seldom};
 use reqwest::{Method, StatusCode, header};
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
@@ -42,12 +42,13 @@ pub struct Webhook {
     /// Who we are, once it is known.
     me: Mutex<Option<Me>>,
     told: Told,
+    turned_away: Seldom,
 }
 
 impl Webhook {
     /// At this address, with this secret.
     pub fn new(url: Url, secret: Secret) -> Self {
-        Self { url, secret, me: Mutex::default(), told: Told::default() }
+        Self { url, secret, me: Mutex::default(), told: Told::default(), turned_away: Seldom::default() }
     }
 
     /// Sets the webhook and keeps it until `ctx.shutdown` is cancelled.
@@ -127,6 +128,12 @@ impl Webhook {
     ) -> HttpResponse {
         let given = request.headers.get(SECRET_HEADER).map_or(&b""[..], |value| value.as_bytes());
         if !bool::from(given.ct_eq(self.secret.expose().as_bytes())) {
+            if let Some(left_out) = self.turned_away.due(ctx.clock.monotonic()) {
+                warn!(
+                    code = "telegram_turned_away",
+                    left_out, "a call of the webhook was turned away: it came without or with another `secret_token`"
+                );
+            }
             return answer(StatusCode::UNAUTHORIZED, "the secret token is wrong");
         }
         if !request.path.is_empty() && request.path != "/" {

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use channel_api::{
     Accepted, Address, Attachment, Batch, Capabilities, Channel, ChannelContext, ChannelError, ChannelId, Format,
     HttpEndpoint, HttpRequest, HttpResponse, Inbound, Level, LiveEdit, LivePace, MediaError, MediaSource, Part, PartId,
-    Preview, QueueMode, Receipt, Reconciled, Reply, SendError, SendKey, TextUnit,
+    Preview, QueueMode, Receipt, Reconciled, Reply, Seldom, SendError, SendKey, TextUnit,
 };
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -51,6 +51,7 @@ pub struct Webhook {
     id: ChannelId,
     capabilities: Capabilities,
     keys: Keys,
+    turned_away: Seldom,
     profile: Profile,
     map: Option<Map>,
     callback: Option<Callback>,
@@ -98,6 +99,7 @@ impl Webhook {
                 per_channel: None,
             },
             keys,
+            turned_away: Seldom::default(),
             profile: config.profile,
             map: config.map,
             callback,
@@ -141,7 +143,17 @@ impl Webhook {
             return Err(Refusal::TooLarge(BODY_LIMIT));
         }
         auth::authenticate(&self.keys, &request.headers, &request.body, ctx.clock.now_ms())
-            .map_err(|auth::Unauthorized| Refusal::Unauthorized)
+            .map_err(|auth::Unauthorized| {
+                if let Some(left_out) = self.turned_away.due(ctx.clock.monotonic()) {
+                    tracing::warn!(
+                        channel = %self.id,
+                        code = "webhook_turned_away",
+                        left_out,
+                        "a request was turned away: its signature or token does not fit, or it is older than five minutes"
+                    );
+                }
+                Refusal::Unauthorized
+            })
     }
 
     async fn receive(&self, ctx: &ChannelContext, request: HttpRequest) -> Result<HttpResponse, Refusal> {

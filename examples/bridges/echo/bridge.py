@@ -34,8 +34,15 @@ def signed(message_id: str, body: bytes) -> dict:
     }
 
 
+def again(why: str, pause: int) -> None:
+    """Says why nothing came and when it is tried again, and waits."""
+    print(f"{why}; next try in {pause} s", file=sys.stderr, flush=True)
+    time.sleep(pause)
+
+
 def ask(text: str) -> list:
     """Sends one message and waits for its answer. Asked again under the same id, it is still one message."""
+    stored = False
     message_id = f"echo-{uuid.uuid4()}"
     body = json.dumps({
         "v": 1, "id": message_id, "conversation": {"id": f"echo-{USER}"}, "sender": {"id": USER}, "text": text,
@@ -47,15 +54,19 @@ def ask(text: str) -> list:
                 answer = json.load(response)
         except urllib.error.HTTPError as error:
             if error.code not in (429, 503):
-                raise
-            time.sleep(min(int(error.headers.get("Retry-After", "1")), 30))
+                raise SystemExit(f"the gateway refuses the message (HTTP {error.code}): look at its log") from None
+            again(f"the gateway is busy (HTTP {error.code})", min(int(error.headers.get("Retry-After", "1")), 30))
             continue
-        except (urllib.error.URLError, TimeoutError):
-            time.sleep(2 ** min(attempt, 5))
+        except OSError as error:
+            again(f"the gateway does not answer at {URL} ({getattr(error, 'reason', error)})", 2 ** min(attempt, 5))
             continue
+        # Whatever it says of the answer, a 2xx says that the message is stored.
+        stored = True
         if answer.get("status") == "done":
             return [message["text"] for message in answer.get("messages", [])]
-    raise SystemExit("no answer came; the message is stored and will be answered by poll or callback")
+    if stored:
+        raise SystemExit("no answer came in time; the message is stored and will be answered by poll or callback")
+    raise SystemExit("the gateway never said that it has the message: send it again once the gateway runs")
 
 
 def main() -> None:

@@ -103,10 +103,12 @@ def hand_over(message: dict) -> int:
         NEAR.open(request, timeout=2.5).close()
         return 200
     except urllib.error.HTTPError as error:
-        print(f"crawfish answered {error.code} to {message['id']}", file=sys.stderr, flush=True)
-        return 503 if error.code in (429, 503) else 200
+        later = error.code in (429, 503)
+        what = "Feishu is asked to send it again" if later else "it is refused for good and not answered"
+        print(f"crawfish answered {error.code} to {message['id']}: {what}", file=sys.stderr, flush=True)
+        return 503 if later else 200
     except (urllib.error.URLError, TimeoutError) as error:
-        print(f"crawfish does not answer: {error}", file=sys.stderr, flush=True)
+        print(f"crawfish did not take {message['id']} ({error}): Feishu is asked to send it again", file=sys.stderr, flush=True)
         return 503
 
 

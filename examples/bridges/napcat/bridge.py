@@ -102,13 +102,15 @@ def hand_over(message: dict) -> None:
         except urllib.error.HTTPError as error:
             if error.code not in (429, 503):
                 # Refused for good: the same again would be refused again.
-                print(f"crawfish refused {message['id']}: {error.code}", file=sys.stderr, flush=True)
+                print(f"crawfish refused {message['id']}, which is not answered: HTTP {error.code}", file=sys.stderr, flush=True)
                 return
-            time.sleep(min(int(error.headers.get("Retry-After", "1")), 5))
-        except (urllib.error.URLError, TimeoutError):
-            time.sleep(min(2 ** attempt, 5))
+            why, pause = f"HTTP {error.code}", min(int(error.headers.get("Retry-After", "1")), 5)
+        except OSError as error:
+            why, pause = getattr(error, "reason", error), min(2 ** attempt, 5)
+        print(f"crawfish did not take {message['id']} ({why}); next try in {pause} s", file=sys.stderr, flush=True)
+        time.sleep(pause)
         timestamp = str(int(time.time()))
-    raise OSError("crawfish does not answer")
+    raise OSError(f"crawfish did not take {message['id']}: it is lost, unless the OneBot side posts it again")
 
 
 def show(answer: dict) -> None:

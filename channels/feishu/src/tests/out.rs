@@ -506,6 +506,19 @@ async fn reactions_show_that_an_answer_is_written_and_go_with_it() {
     live.mark(&to, "om_1", Mark::None).await;
     live.mark(&to, "card:ev1", Mark::Done).await;
     assert!(stand(&rig).is_empty());
+    // One sign is enough: whichever of typing and the mark comes first.
+    let reacted = |rig: &Rig| rig.platform.look(|told| told.reacted.len());
+    let before = reacted(&rig);
+    live.mark(&to, "om_1", Mark::Working).await;
+    rig.channel.typing(&to).await;
+    assert_eq!((stand(&rig), reacted(&rig) - before), (vec!["OnIt".to_owned()], 1));
+    live.mark(&to, "om_1", Mark::None).await;
+    rig.channel.typing(&to).await;
+    live.mark(&to, "om_1", Mark::Working).await;
+    assert_eq!((stand(&rig), reacted(&rig) - before), (vec!["Typing".to_owned()], 2));
+    live.mark(&to, "om_1", Mark::Failed).await;
+    assert_eq!(reacted(&rig) - before, 3, "that it failed is said");
+    live.mark(&to, "om_1", Mark::None).await;
     // A turn that ends in silence: the sign fades.
     rig.channel.typing(&to).await;
     rig.running(async {

@@ -38,6 +38,30 @@ fn rule_22_the_upgrade_is_admitted_at_once_with_token_and_bearer() {
 }
 
 #[tokio::test]
+async fn a_client_that_is_turned_away_is_the_links_reason_until_one_is_let_in() {
+    let mut bench = Bench::new(Flavour::NapCat);
+    let reason = |bench: &Bench| match bench.ctx.pulse.look().0 {
+        Link::Down(why) => why,
+        link => format!("{link:?}"),
+    };
+    bench.bot.until("it waits", |_| reason(&bench).contains("no OneBot client")).await;
+    let admit = |bench: &Bench, request: &HttpRequest| bench.channel.socket().expect("reverse").admit(request).is_ok();
+    let mut request = upgrade("", "Universal", Some("10001"));
+    request.headers.remove("authorization");
+    assert!(!admit(&bench, &request));
+    let said = reason(&bench);
+    assert!(said.contains("without a token (`access_token`) at ") && said.contains(" UTC"), "{said}");
+    request.query = "access_token=x".to_owned();
+    assert!(!admit(&bench, &request));
+    let said = reason(&bench);
+    assert!(said.contains("another token") && !said.contains(TOKEN), "{said}");
+    bench.connect();
+    bench.up().await;
+    assert!(!admit(&bench, &request));
+    assert_eq!(bench.ctx.pulse.look().0, Link::Up, "a stranger changes nothing for those that are connected");
+}
+
+#[tokio::test]
 async fn an_empty_token_lets_in_programs_of_this_machine_only() {
     let channel = OneBot::new("qq", &Config::default(), &network()).expect("a section that works");
     let mut request = upgrade("", "Universal", None);
@@ -333,7 +357,7 @@ async fn a_look_at_the_account_says_what_is_there_and_what_to_enter() {
         let said = |name: &str| found.iter().find(|(found, _)| found == name).map(|(_, said)| said.as_str());
         assert_eq!(said("account"), Some("QQ 10001 小龙虾"), "{found:?}");
         assert_eq!(said("program"), Some("NapCat.Onebot 1.0.0"), "{found:?}");
-        let wrong = Config { access_token: Secret::from("other"), ..config };
+        let wrong = Config { access_token: Secret::from("another-token-0123456789"), ..config };
         let found = look(&wrong).await;
         assert!(found.iter().any(|(_, said)| said.contains("refuses")), "{found:?}");
     }

@@ -48,17 +48,17 @@ async fn a_pushed_event_is_answered_by_an_empty_204_after_it_is_stored_and_the_a
 
 #[tokio::test]
 async fn a_wrong_missing_or_foreign_signature_is_refused_and_leaves_no_row() {
-    let bench = bench(Config { secret: Secret::from("s"), ..config() }).await;
+    let bench = bench(Config { secret: Secret::from("signing-key-0123456789"), ..config() }).await;
     let event = bench.bot.group_message(GROUP, ADA, at_bot("hello")).to_string();
-    let good = sign("s", &event);
+    let good = sign("signing-key-0123456789", &event);
     for (request, status) in [
         (pushed(&event, &[]), 401),
         (pushed(&event, &[("x-signature", &sign(TOKEN, &event))]), 403),
         (pushed(&format!("{event} "), &[("x-signature", &good)]), 403),
         (pushed(&event, &[("x-signature", "sha1=00")]), 403),
         (pushed(&event, &[("authorization", "Bearer x")]), 403),
-        (pushed("[]", &[("x-signature", &sign("s", "[]"))]), 400),
-        (pushed("{", &[("x-signature", &sign("s", "{"))]), 400),
+        (pushed("[]", &[("x-signature", &sign("signing-key-0123456789", "[]"))]), 400),
+        (pushed("{", &[("x-signature", &sign("signing-key-0123456789", "{"))]), 400),
         (HttpRequest { method: Method::GET, ..pushed(&event, &[("x-signature", &good)]) }, 405),
         (HttpRequest { path: "/x".to_owned(), ..pushed(&event, &[("x-signature", &good)]) }, 404),
     ] {
@@ -66,9 +66,37 @@ async fn a_wrong_missing_or_foreign_signature_is_refused_and_leaves_no_row() {
     }
     assert!(bench.gateway.intake.offered().is_empty());
     assert_eq!(push(&bench, pushed(&event, &[("x-signature", &good)])).await.status.as_u16(), 204);
-    let bearing = pushed(&event, &[("authorization", "Bearer hush-hush")]);
+    let bearing = pushed(&event, &[("authorization", "Bearer hush-hush-0123456789")]);
     assert_eq!(push(&bench, bearing).await.status.as_u16(), 204, "the token will do");
     assert_eq!(bench.gateway.intake.events().len(), 1);
+}
+
+#[tokio::test]
+async fn events_that_are_refused_are_the_links_reason_until_one_is_taken() {
+    let bench = bench(config()).await;
+    bench.bot.until("it can be called", |_| bench.ctx.pulse.look().0 == Link::Up).await;
+    let event = bench.bot.private_message(ADA, text("hello")).to_string();
+    assert_eq!(push(&bench, pushed(&event, &[])).await.status.as_u16(), 401);
+    let down = |bench: &Bench| matches!(bench.ctx.pulse.look().0, Link::Down(why) if why.contains("without a token"));
+    // Asked again every half minute, whenever the one that asks is back at its sleep.
+    let later = |bench: &Bench| bench.gateway.clock.advance(Duration::from_secs(31));
+    bench
+        .bot
+        .until("it is the reason", |_| {
+            later(&bench);
+            down(&bench)
+        })
+        .await;
+    assert_eq!(push(&bench, pushed(&event, &[("x-signature", &sign(TOKEN, &event))])).await.status.as_u16(), 204);
+    assert_eq!(push(&bench, pushed(&event, &[])).await.status.as_u16(), 401);
+    bench
+        .bot
+        .until("it is up", |_| {
+            later(&bench);
+            bench.ctx.pulse.look().0 == Link::Up
+        })
+        .await;
+    assert_eq!(bench.channel.turned_away.last(), None, "a stranger changes nothing once events are taken");
 }
 
 #[tokio::test]
@@ -100,7 +128,7 @@ async fn rule_20_calls_by_http_that_broke_off_are_unknown_and_those_that_never_l
     let channel = OneBot::new("qq", &closed, &network()).expect("a section that works");
     channel.open(&bench.ctx);
     assert_eq!(SendClass::of(&channel.send(&to, &part, &key(1)).await), SendClass::Retry);
-    let stranger = Config { access_token: Secret::from("x"), ..bench.channel.config.clone() };
+    let stranger = Config { access_token: Secret::from("another-token-0123456789"), ..bench.channel.config.clone() };
     let channel = OneBot::new("qq", &stranger, &network()).expect("a section that works");
     channel.open(&bench.ctx);
     assert_eq!(SendClass::of(&channel.send(&to, &part, &key(1)).await), SendClass::ChannelDown);
