@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use channel_api::{Channel, ChannelContext, ChannelId, Clock};
+use channel_api::{Channel, ChannelContext, ChannelId, Clock, Said};
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tracing::{info, warn};
@@ -297,8 +297,10 @@ pub fn build_channels(loaded: &Loaded) -> Result<Channels, StartError> {
         if !section.policy.enabled {
             continue;
         }
-        let section_error =
-            |text| StartError::Section { key: format!("channels.{}.{}", id.kind(), id.account()), text };
+        let section_error = |said: Said| StartError::Section {
+            key: format!("channels.{}.{}", id.kind(), id.account()),
+            text: Lang::current().of(&said).to_owned(),
+        };
         let network = channels::network(&section.policy, |path| loaded.path(path)).map_err(section_error)?;
         let build = BuildChannel { id, settings: &section.settings, policy: &section.policy, network: &network };
         let channel = channels::build(&build).map_err(section_error)?;

@@ -3,9 +3,9 @@
 use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use channel_api::{
-    Channel, ChannelId, Conversation, ConversationKind, Inbound, InboxId, Level, Moved, QueueMode, Reply,
+    Channel, ChannelId, Conversation, ConversationKind, Inbound, InboxId, Level, Moved, QueueMode, Reply, Said,
 };
-use channel_socket::Network;
+use channel_socket::{Network, NetworkError};
 use serde::Deserialize as _;
 use tracing::warn;
 
@@ -25,10 +25,10 @@ pub struct Kind {
     /// Whoever writes there already holds the machine's terminal or the gateway's token.
     pub owners_own: bool,
     /// Checks a section without starting anything.
-    pub check: fn(&toml::Table) -> Result<(), String>,
+    pub check: fn(&toml::Table) -> Result<(), Said>,
     /// Whether the adapter can read a section as it stands in the file: it says where a mistake is.
     pub shape: fn(&Node) -> Result<(), Mistake>,
-    build: fn(&BuildChannel<'_>) -> Result<Arc<dyn Channel>, String>,
+    build: fn(&BuildChannel<'_>) -> Result<Arc<dyn Channel>, Said>,
 }
 
 /// Every kind of channel: adding one is adding a line.
@@ -64,9 +64,17 @@ pub struct BuildChannel<'a> {
 ///
 /// # Errors
 /// What is wrong with `proxy` or `ca_file`, in a sentence that names the key.
-pub fn network(policy: &ChannelPolicy, place: impl Fn(&str) -> PathBuf) -> Result<Network, String> {
+pub fn network(policy: &ChannelPolicy, place: impl Fn(&str) -> PathBuf) -> Result<Network, Said> {
     let ca_file = policy.ca_file.as_deref().map(place);
-    Network::new(policy.proxy.as_deref(), ca_file.as_deref()).map_err(|error| error.to_string())
+    Network::new(policy.proxy.as_deref(), ca_file.as_deref()).map_err(|error| {
+        let zh = match &error {
+            NetworkError::BadProxy(why) => {
+                format!("`proxy` 不能用（{why}）：可填 \"none\"、\"env\" 或一个地址，例如 \"socks5h://127.0.0.1:1080\"")
+            }
+            NetworkError::BadCa { path, why } => format!("`ca_file` {path} 不能用：{why}"),
+        };
+        Said::new(error.to_string(), zh)
+    })
 }
 
 /// The servers that a channel talks to by name: those of its section, else its platform's own.
@@ -99,18 +107,23 @@ pub fn kind(name: &str) -> Option<&'static Kind> {
 ///
 /// # Errors
 /// Why its section cannot work, in a sentence.
-pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
+pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, Said> {
     let name = channel.id.kind();
-    let kind = kind(name).ok_or_else(|| crate::lang::channel_kind_unknown(crate::lang::Lang::current(), name))?;
+    let kind = kind(name).ok_or_else(|| both(|lang| lang::channel_kind_unknown(lang, name)))?;
     (kind.build)(channel)
+}
+
+/// A sentence of [`lang`] in both languages.
+fn both(say: impl Fn(Lang) -> String) -> Said {
+    Said::new(say(Lang::En), say(Lang::Zh))
 }
 
 mod console {
     use super::*;
 
-    pub fn check(settings: &toml::Table) -> Result<(), String> {
+    pub fn check(settings: &toml::Table) -> Result<(), Said> {
         match settings.keys().next() {
-            Some(key) => Err(crate::lang::channel_key_unknown(crate::lang::Lang::current(), key, "console")),
+            Some(key) => Err(both(|lang| lang::channel_key_unknown(lang, key, "console"))),
             None => Ok(()),
         }
     }
@@ -119,7 +132,7 @@ mod console {
         Ok(())
     }
 
-    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
+    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, Said> {
         check(channel.settings)?;
         let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
         Ok(Arc::new(channel_console::Console::new(channel.id.account(), input, output)))
@@ -129,8 +142,8 @@ mod console {
 mod webhook {
     use super::*;
 
-    pub fn check(settings: &toml::Table) -> Result<(), String> {
-        let network = Network::new(None, None).map_err(|error| error.to_string())?;
+    pub fn check(settings: &toml::Table) -> Result<(), Said> {
+        let network = network(&ChannelPolicy::default(), |path| path.into())?;
         make("check", settings, &network).map(|_| ())
     }
 
@@ -138,14 +151,14 @@ mod webhook {
         channel_webhook::Config::deserialize(section).map(drop)
     }
 
-    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
+    pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, Said> {
         let webhook = make(channel.id.account(), channel.settings, channel.network)?;
         Ok(Arc::new(webhook))
     }
 
-    fn make(account: &str, settings: &toml::Table, network: &Network) -> Result<channel_webhook::Webhook, String> {
+    fn make(account: &str, settings: &toml::Table, network: &Network) -> Result<channel_webhook::Webhook, Said> {
         let config = read::<channel_webhook::Config>(settings)?;
-        channel_webhook::Webhook::new(account, config, network.http()).map_err(|error| error.to_string())
+        channel_webhook::Webhook::new(account, config, network.http()).map_err(|error| error.said())
     }
 }
 
@@ -155,18 +168,18 @@ macro_rules! adapters {
         mod $kind {
             use super::*;
 
-            pub fn check(settings: &toml::Table) -> Result<(), String> {
-                read::<$config>(settings)?.check().map_err(|error| error.to_string())
+            pub fn check(settings: &toml::Table) -> Result<(), Said> {
+                read::<$config>(settings)?.check().map_err(|error| error.said())
             }
 
             pub fn shape(section: &Node) -> Result<(), Mistake> {
                 <$config>::deserialize(section).map(drop)
             }
 
-            pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, String> {
+            pub fn build(channel: &BuildChannel<'_>) -> Result<Arc<dyn Channel>, Said> {
                 let config = read::<$config>(channel.settings)?;
                 let built = <$adapter>::new(channel.id.account(), &config, channel.network);
-                Ok(Arc::new(built.map_err(|error| error.to_string())?))
+                Ok(Arc::new(built.map_err(|error| error.said())?))
             }
         }
     )*};
@@ -180,9 +193,15 @@ adapters! {
     qq => channel_qq::Qq, channel_qq::Config;
 }
 
+/// What a reader of sections said.
+pub fn unread(text: &str) -> Said {
+    let text = text.trim_end();
+    Said::new(text, format!("这一节有误：{text}"))
+}
+
 /// The section as its adapter reads it. The message names the key and never the value.
-fn read<C: serde::de::DeserializeOwned>(settings: &toml::Table) -> Result<C, String> {
-    settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+fn read<C: serde::de::DeserializeOwned>(settings: &toml::Table) -> Result<C, Said> {
+    settings.clone().try_into().map_err(|error: toml::de::Error| unread(error.message()))
 }
 
 /// One channel as the gateway uses it: its adapter, its gate, its policy.
@@ -282,7 +301,34 @@ impl Channels {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::intake::command::Command;
+
+    #[test]
+    fn what_is_wrong_with_a_section_is_said_in_both_languages() {
+        let chinese = |text: &str| text.chars().any(|c| matches!(c, '一'..='鿿'));
+        for (name, section, key) in [
+            ("console", "x = 1", "`x`"),
+            ("webhook", "", "`secret"),
+            ("webhook", "token = 'short'", "`token`"),
+            ("telegram", "token = 'short'", "`token`"),
+            ("telegram", "", "`token`"),
+            ("discord", "token = 'short'", "`token`"),
+            ("onebot", "access_token = 'short'", "`access_token`"),
+            ("feishu", "app_id = 'a b'\napp_secret = 'x'", "`app_id`"),
+            ("qq", "app_id = '1'\napp_secret = 'x'\nsandbox = true\napi_url = 'https://a.org'", "`sandbox`"),
+        ] {
+            let settings = toml::from_str(section).expect("a section");
+            let said = (kind(name).expect("a kind").check)(&settings).expect_err(name);
+            assert!(said.en.contains(key) && !chinese(&said.en), "{name}: {said:?}");
+            assert!(said.zh.contains(key) && chinese(&said.zh), "{name}: {said:?}");
+        }
+        for (proxy, key) in [("ftp://x", "`proxy`"), ("nonsense", "`proxy`")] {
+            let policy = ChannelPolicy { proxy: Some(proxy.to_owned()), ..ChannelPolicy::default() };
+            let said = network(&policy, |path| path.into()).expect_err("no proxy");
+            assert!(said.en.contains(key) && said.zh.contains(key) && chinese(&said.zh), "{said:?}");
+        }
+    }
 
     #[test]
     fn every_command_that_clients_offer_is_obeyed() {

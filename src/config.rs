@@ -12,7 +12,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use channel_api::ChannelId;
+use channel_api::{ChannelId, Said};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use toml::de::DeTable;
 
@@ -828,21 +828,24 @@ impl Check<'_> {
             match &mistake.kind {
                 // Said where the variable stands.
                 _ if unset => {}
-                MistakeKind::Other(text) if mistake.path.len() <= 1 => self.adapter_error(text, table, path),
+                MistakeKind::Other(text) if mistake.path.len() <= 1 => {
+                    self.adapter_error(channels::unread(text), table, path)
+                }
                 _ => self.mistake(mistake, path, &ChannelPolicy::KEYS),
             }
             return None;
         }
         let toml::Value::Table(settings) = theirs.to_toml(false) else { return None };
-        if let Err(text) = channels::kind(path[1]).map_or(Ok(()), |kind| (kind.check)(&settings)) {
-            self.adapter_error(&text, table, path);
+        if let Err(said) = channels::kind(path[1]).map_or(Ok(()), |kind| (kind.check)(&settings)) {
+            self.adapter_error(said, table, path);
             return None;
         }
         Some(ChannelSection { policy, settings })
     }
 
     /// An adapter answers in words. Where they name a key of the section in backquotes, the finding stands there.
-    fn adapter_error(&mut self, text: &str, table: &Table, path: &[&str; 3]) {
+    fn adapter_error(&mut self, said: Said, table: &Table, path: &[&str; 3]) {
+        let text = said.en.as_str();
         let named = text.split('`').skip(1).step_by(2).find_map(|word| table.get(word));
         if named.is_some_and(|entry| entry.node.is_unset()) {
             // Said where the variable stands.
@@ -863,7 +866,7 @@ impl Check<'_> {
         }
         let text = match text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
             Some(missing) => line!(config_key_missing, missing),
-            None => Line::as_is(text.trim_end()),
+            None => Line::from(said),
         };
         self.errors.push(self.source.finding(at, dotted(&key), text));
     }
@@ -1063,9 +1066,9 @@ impl Check<'_> {
             });
             let channel = match built {
                 Ok(channel) => channel,
-                Err(text) => {
+                Err(said) => {
                     let table = self.at(&path).and_then(|entry| entry.node.table()).cloned().unwrap_or_default();
-                    self.adapter_error(&text, &table, &path);
+                    self.adapter_error(said, &table, &path);
                     continue;
                 }
             };

@@ -36,6 +36,14 @@ impl Lang {
         Some(if letters.any(|c| matches!(c, '\u{4e00}'..='\u{9fff}')) { Self::Zh } else { Self::En })
     }
 
+    /// A sentence of an adapter in this language.
+    pub fn of(self, said: &channel_api::Said) -> &str {
+        match self {
+            Self::En => &said.en,
+            Self::Zh => &said.zh,
+        }
+    }
+
     /// The language of this process's own lines: set once at start from `[ui] lang`, else the locale's.
     pub fn current() -> Self {
         *CURRENT.get_or_init(|| Self::of_locale(|name| std::env::var(name).ok()))

@@ -137,8 +137,8 @@ impl Doctor {
             let enabled = loaded.config.channels.iter().filter(|(_, section)| section.policy.enabled);
             for (id, section) in enabled {
                 for found in probe::names(id, section).await {
-                    let fix = found.fix.as_ref().map_or("", |fix| probe::in_lang(fix, lang));
-                    findings.push(bad(format!("{id}: {}. {fix}", probe::in_lang(&found.said, lang))));
+                    let fix = found.fix.as_ref().map_or("", |fix| lang.of(fix));
+                    findings.push(bad(format!("{id}: {}. {fix}", lang.of(&found.said))));
                 }
             }
         }

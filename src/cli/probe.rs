@@ -28,7 +28,7 @@ pub async fn look(loaded: &Loaded, id: &ChannelId, section: &ChannelSection) -> 
         Ok(channel) => channel,
         Err(why) => {
             let fix = Said::new("Correct its section in the configuration.", "请修改配置文件中的对应部分。");
-            return vec![Finding::wrong("section", Said::new(why.clone(), why), fix)];
+            return vec![Finding::wrong("section", why, fix)];
         }
     };
     let (mut findings, asked) = tokio::join!(names(id, section), timeout(LOOK, channel.probe()));
@@ -130,19 +130,11 @@ pub fn lines(finding: &Finding, lang: Lang) -> String {
         FindingState::Wrong => "✗",
         FindingState::Unknown => "?",
     };
-    let mut text = format!("{mark} {}: {}", finding.name, in_lang(&finding.said, lang));
+    let mut text = format!("{mark} {}: {}", finding.name, lang.of(&finding.said));
     if let Some(fix) = &finding.fix {
-        text.push_str(&format!("\n    → {}", in_lang(fix, lang)));
+        text.push_str(&format!("\n    → {}", lang.of(fix)));
     }
     text
-}
-
-/// A sentence in one language.
-pub fn in_lang(said: &Said, lang: Lang) -> &str {
-    match lang {
-        Lang::En => &said.en,
-        Lang::Zh => &said.zh,
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use channel_api::Said;
+
 use crate::{lang::Lang, terminal};
 
 /// One line in both languages: the language is known only after the file is read.
@@ -13,6 +15,12 @@ use crate::{lang::Lang, terminal};
 pub struct Line {
     en: String,
     zh: String,
+}
+
+impl From<Said> for Line {
+    fn from(said: Said) -> Self {
+        Self { en: said.en, zh: said.zh }
+    }
 }
 
 impl Line {

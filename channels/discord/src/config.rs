@@ -3,6 +3,7 @@
 use std::fmt;
 
 use base64::Engine as _;
+use channel_api::Said;
 use serde::{Deserialize, Deserializer, de};
 use url::{Host, Url};
 
@@ -89,20 +90,34 @@ impl<'de> Deserialize<'de> for Secret {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The token is not what the Developer Portal gives.
-    #[error("`token` {0}")]
-    BadToken(&'static str),
+    #[error("`token` {}", .0.en)]
+    BadToken(Said),
     /// Not an address that the API can be called at.
-    #[error("`api_url` {0}")]
-    BadApiUrl(String),
+    #[error("`api_url` {}", .0.en)]
+    BadApiUrl(Said),
     /// Not an address that the gateway can be at.
-    #[error("`gateway_url` {0}")]
-    BadGatewayUrl(String),
+    #[error("`gateway_url` {}", .0.en)]
+    BadGatewayUrl(Said),
     /// A number out of its range.
     #[error("`{0}` must be from {1} to {2}")]
     OutOfRange(&'static str, u32, u32),
     /// The HTTP client could not be built.
     #[error("the HTTP client cannot be built: {0}")]
     Client(String),
+}
+
+impl ConfigError {
+    /// The same in both languages.
+    pub fn said(&self) -> Said {
+        let zh = match self {
+            Self::BadToken(why) => format!("`token` {}", why.zh),
+            Self::BadApiUrl(why) => format!("`api_url` {}", why.zh),
+            Self::BadGatewayUrl(why) => format!("`gateway_url` {}", why.zh),
+            Self::OutOfRange(key, least, most) => format!("`{key}` 必须在 {least} 到 {most} 之间"),
+            Self::Client(error) => format!("无法创建 HTTP 客户端：{error}"),
+        };
+        Said::new(self.to_string(), zh)
+    }
 }
 
 impl Config {
@@ -145,22 +160,25 @@ pub(crate) fn bot_id(token: &str) -> Option<String> {
     ((1..=20).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_digit())).then_some(id)
 }
 
-fn address(text: &str, secure: &str, bare: &str) -> Result<Url, String> {
-    let url = Url::parse(text.trim()).map_err(|error| format!("is no URL: {error}"))?;
-    let Some(host) = url.host() else { return Err("names no host".to_owned()) };
+fn address(text: &str, secure: &str, bare: &str) -> Result<Url, Said> {
+    let bad = |en: &str, zh: &str| Said::new(en, zh);
+    let url = Url::parse(text.trim())
+        .map_err(|error| bad(&format!("is no URL: {error}"), &format!("不是有效的地址：{error}")))?;
+    let Some(host) = url.host() else { return Err(bad("names no host", "没有主机名")) };
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("must not hold a user name or password".to_owned());
+        return Err(bad("must not hold a user name or password", "里不能有用户名或密码"));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err("must end with its path: no `?` and no `#`".to_owned());
+        return Err(bad("must end with its path: no `?` and no `#`", "必须以路径结尾，不能有 `?` 和 `#`"));
     }
     match url.scheme() {
         scheme if scheme == secure => Ok(url),
         scheme if scheme == bare && is_near(&host) => Ok(url),
-        scheme if scheme == bare => {
-            Err(format!("must begin with {secure}://: the token would cross the network unprotected"))
-        }
-        _ => Err(format!("must begin with {secure}://")),
+        scheme if scheme == bare => Err(Said::new(
+            format!("must begin with {secure}://: the token would cross the network unprotected"),
+            format!("必须以 {secure}:// 开头，否则令牌会在网络上明文传输"),
+        )),
+        _ => Err(Said::new(format!("must begin with {secure}://"), format!("必须以 {secure}:// 开头"))),
     }
 }
 
@@ -177,31 +195,42 @@ fn is_near(host: &Host<&str>) -> bool {
 }
 
 /// What is wrong with a token, in words that fit behind its key.
-fn problem_of(token: &str) -> Option<&'static str> {
+fn problem_of(token: &str) -> Option<Said> {
+    let some = |en: &str, zh: &str| Some(Said::new(en, zh));
     let lower = token.trim_start().to_ascii_lowercase();
     if token.trim().is_empty() {
-        return Some("is empty: Developer Portal → your application → Bot → Reset Token gives one");
+        return some(
+            "is empty: Developer Portal → your application → Bot → Reset Token gives one",
+            "为空：在 Developer Portal → 你的应用 → Bot → Reset Token 获取",
+        );
     }
     if lower.starts_with("bot ") || lower.starts_with("bearer ") {
-        return Some("must stand alone, without `Bot` or `Bearer` in front");
+        return some(
+            "must stand alone, without `Bot` or `Bearer` in front",
+            "只写令牌本身，前面不要带 `Bot` 或 `Bearer`",
+        );
     }
     if token.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Some("has white space or control characters around or in it");
+        return some("has white space or control characters around or in it", "前后或中间有空白或控制字符");
     }
     if token.contains(['"', '\'', '“', '”', '‘', '’', '`']) {
-        return Some("has quotes in it: it must stand alone");
+        return some("has quotes in it: it must stand alone", "里有引号：只写内容本身");
     }
     if token.starts_with("${") {
-        return Some("is a variable without a value");
+        return some("is a variable without a value", "是一个没有值的变量");
     }
     let letters = token.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'='));
     if !letters || token.split('.').count() != 3 || token.split('.').any(str::is_empty) {
-        return Some(
+        return some(
             "is no bot token: it has three parts with dots between them (not the client secret or public key)",
+            "不是机器人令牌：令牌由点号隔开的三段组成（不是 client secret，也不是 public key）",
         );
     }
     if bot_id(token).is_none() {
-        return Some("is no bot token: its first part must be the bot's number in base64");
+        return some(
+            "is no bot token: its first part must be the bot's number in base64",
+            "不是机器人令牌：第一段必须是机器人数字 ID 的 base64",
+        );
     }
     None
 }
@@ -212,6 +241,26 @@ mod tests {
 
     /// "1000000000000000001" in base64, and two parts of nonsense.
     const TOKEN: &str = "MTAwMDAwMDAwMDAwMDAwMDAwMQ.GaBcDe.abcdefghijklmnopqrstuvwxyz0123456789-_";
+
+    fn is_chinese(text: &str) -> bool {
+        text.chars().any(|c| matches!(c, '一'..='鿿'))
+    }
+
+    /// What is said of an error, which must be said in Chinese too.
+    fn told(error: &ConfigError) -> String {
+        let said = error.said();
+        assert_eq!(said.en, error.to_string());
+        assert!(is_chinese(&said.zh), "not in Chinese: {said:?}");
+        assert_eq!(said.en.split('`').nth(1), said.zh.split('`').nth(1), "the same key: {said:?}");
+        said.en
+    }
+
+    #[test]
+    fn what_no_section_causes_is_said_in_chinese_too() {
+        // All others are made by the sections of the other tests, which look at each.
+        assert!(told(&ConfigError::Client("x".to_owned())).starts_with("the HTTP client"));
+        assert!(told(&section("max_file_mb = 501").check().expect_err("out of range")).contains("500"));
+    }
 
     fn section(more: &str) -> Config {
         toml::from_str(&format!("token = '{TOKEN}'\n{more}")).expect("a section")
@@ -242,6 +291,7 @@ mod tests {
         ] {
             let config = Config { token: Secret::from(token), ..section("") };
             let error = config.check().expect_err(token);
+            told(&error);
             assert!(matches!(error, ConfigError::BadToken(_)), "{token:?}");
             assert!(token.trim().len() < 5 || !error.to_string().contains(token.trim()), "{error}");
         }
@@ -261,7 +311,11 @@ mod tests {
             ("ftp://example.org", false),
             ("discord.com", false),
         ] {
-            assert_eq!(section(&format!("api_url = '{url}'")).check().is_ok(), good, "{url}");
+            assert_eq!(
+                section(&format!("api_url = '{url}'")).check().map_err(|error| told(&error)).is_ok(),
+                good,
+                "{url}"
+            );
         }
         for (url, good) in [("wss://gateway.discord.gg", true), ("ws://10.0.0.1:1", true), ("ws://example.org", false)]
         {

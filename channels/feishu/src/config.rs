@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use channel_api::Said;
 use serde::{Deserialize, Deserializer, de};
 use url::{Host, Url};
 
@@ -130,19 +131,19 @@ fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Not an app's id.
-    #[error("`app_id` {0}")]
-    BadAppId(&'static str),
+    #[error("`app_id` {}", .0.en)]
+    BadAppId(Said),
     /// A secret that is none.
-    #[error("`{key}` {problem}")]
+    #[error("`{key}` {}", .problem.en)]
     BadSecret {
         /// The key.
         key: &'static str,
         /// What is wrong.
-        problem: &'static str,
+        problem: Said,
     },
     /// Not an address that the API can be called at.
-    #[error("`api_url` {0}")]
-    BadApiUrl(String),
+    #[error("`api_url` {}", .0.en)]
+    BadApiUrl(Said),
     /// Anyone could post events.
     #[error(
         "`mode` = \"webhook\" needs `encrypt_key` (better) or `verification_token`: without one of them anybody could \
@@ -155,17 +156,39 @@ pub enum ConfigError {
     Client(String),
 }
 
+impl ConfigError {
+    /// The same in both languages.
+    pub fn said(&self) -> Said {
+        let zh = match self {
+            Self::BadAppId(why) => format!("`app_id` {}", why.zh),
+            Self::BadSecret { key, problem } => format!("`{key}` {}", problem.zh),
+            Self::BadApiUrl(why) => format!("`api_url` {}", why.zh),
+            Self::OpenWebhook => {
+                "`mode` = \"webhook\" 需要 `encrypt_key`（更好）或 `verification_token`：两者都没有时，\
+                                  任何人都能冒充别人发消息；它们在开发者后台的“事件与回调”→“加密策略”页"
+                    .to_owned()
+            }
+            Self::Client(error) => format!("无法创建 HTTP 客户端：{error}"),
+        };
+        Said::new(self.to_string(), zh)
+    }
+}
+
 impl Config {
     /// Everything that can be said without asking Feishu.
     ///
     /// # Errors
     /// [`ConfigError`], naming the key.
     pub fn check(&self) -> Result<(), ConfigError> {
+        let bad_id = |en: &str, zh: &str| ConfigError::BadAppId(Said::new(en, zh));
         if let Some(problem) = problem_of(&self.app_id) {
             return Err(ConfigError::BadAppId(problem));
         }
         if !self.app_id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-')) {
-            return Err(ConfigError::BadAppId("has characters that no id has: it looks like `cli_a1b2c3d4e5f6`"));
+            return Err(bad_id(
+                "has characters that no id has: it looks like `cli_a1b2c3d4e5f6`",
+                "里有 App ID 不会有的字符：它形如 `cli_a1b2c3d4e5f6`",
+            ));
         }
         let secrets = [
             ("app_secret", Some(&self.app_secret)),
@@ -185,29 +208,36 @@ impl Config {
 
     /// Where the API is, without a slash at its end.
     pub(crate) fn api(&self) -> Result<Url, ConfigError> {
-        let bad = |text: &str| ConfigError::BadApiUrl(text.to_owned());
+        let bad = |en: &str, zh: &str| ConfigError::BadApiUrl(Said::new(en, zh));
         let text = match self.api_url.trim() {
             "feishu" => FEISHU,
             "lark" => LARK,
             other => other,
         };
-        let url = Url::parse(text)
-            .map_err(|error| bad(&format!("is no URL ({error}); it is \"feishu\", \"lark\" or an address")))?;
-        let Some(host) = url.host() else { return Err(bad("names no host")) };
+        let url = Url::parse(text).map_err(|error| {
+            bad(
+                &format!("is no URL ({error}); it is \"feishu\", \"lark\" or an address"),
+                &format!("不是有效的地址（{error}）；可填 \"feishu\"、\"lark\" 或一个地址"),
+            )
+        })?;
+        let Some(host) = url.host() else { return Err(bad("names no host", "没有主机名")) };
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(bad("must not hold a user name or password"));
+            return Err(bad("must not hold a user name or password", "里不能有用户名或密码"));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(bad("must end with its path: no `?` and no `#`"));
+            return Err(bad("must end with its path: no `?` and no `#`", "必须以路径结尾，不能有 `?` 和 `#`"));
         }
         if url.path().trim_end_matches('/').ends_with("/open-apis") {
-            return Err(bad("must end before `/open-apis`"));
+            return Err(bad("must end before `/open-apis`", "只写到 `/open-apis` 之前"));
         }
         match url.scheme() {
             "https" => Ok(url),
             "http" if is_near(&host) => Ok(url),
-            "http" => Err(bad("must begin with https://: the secret would cross the network unprotected")),
-            _ => Err(bad("must begin with https://")),
+            "http" => Err(bad(
+                "must begin with https://: the secret would cross the network unprotected",
+                "必须以 https:// 开头，否则密钥会在网络上明文传输",
+            )),
+            _ => Err(bad("must begin with https://", "必须以 https:// 开头")),
         }
     }
 
@@ -221,23 +251,25 @@ impl Config {
 }
 
 /// What is wrong with a key's text, in words that fit behind its name.
-fn problem_of(text: &str) -> Option<&'static str> {
+fn problem_of(text: &str) -> Option<Said> {
+    let some = |en: &str, zh: &str| Some(Said::new(en, zh));
     if text.trim().is_empty() {
-        return Some(
+        return some(
             "is empty: it stands in the developer console under Credentials & Basic Info, or Encryption Strategy",
+            "为空：在开发者后台的“凭证与基础信息”或“加密策略”页可以找到",
         );
     }
     if text.starts_with("${") {
-        return Some("is a variable without a value");
+        return some("is a variable without a value", "是一个没有值的变量");
     }
     if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Some("has white space or control characters around or in it");
+        return some("has white space or control characters around or in it", "前后或中间有空白或控制字符");
     }
     if text.contains(['"', '\'', '“', '”', '‘', '’', '`']) {
-        return Some("has quotes in it: it must stand alone");
+        return some("has quotes in it: it must stand alone", "里有引号：只写内容本身");
     }
     if text.len() > 256 {
-        return Some("is too long");
+        return some("is too long", "太长");
     }
     None
 }
@@ -260,12 +292,31 @@ mod tests {
 
     const GOOD: &str = "app_id = 'cli_9f5343c580712544'\napp_secret = 'SeCrEt9876543210'\n";
 
+    fn is_chinese(text: &str) -> bool {
+        text.chars().any(|c| matches!(c, '一'..='鿿'))
+    }
+
+    /// What is said of an error, which must be said in Chinese too.
+    fn told(error: &ConfigError) -> String {
+        let said = error.said();
+        assert_eq!(said.en, error.to_string());
+        assert!(is_chinese(&said.zh), "not in Chinese: {said:?}");
+        assert_eq!(said.en.split('`').nth(1), said.zh.split('`').nth(1), "the same key: {said:?}");
+        said.en
+    }
+
+    #[test]
+    fn what_no_section_causes_is_said_in_chinese_too() {
+        // All others are made by the sections of the other tests, which look at each.
+        assert!(told(&ConfigError::Client("x".to_owned())).starts_with("the HTTP client"));
+    }
+
     fn check(more: &str) -> String {
         match toml::from_str::<Config>(&format!("{GOOD}{more}")) {
             Err(error) => error.message().to_owned(),
             Ok(config) => match config.check() {
                 Ok(()) => "fine".to_owned(),
-                Err(error) => error.to_string(),
+                Err(error) => told(&error),
             },
         }
     }
@@ -305,7 +356,7 @@ mod tests {
     fn the_address_is_feishu_lark_or_a_safe_one() {
         let url = |api_url: &str| {
             let config: Config = toml::from_str(&format!("{GOOD}api_url = '{api_url}'")).expect("a config");
-            config.api().map(|url| url.to_string()).unwrap_or_else(|error| error.to_string())
+            config.api().map(|url| url.to_string()).unwrap_or_else(|error| told(&error))
         };
         assert_eq!(url("feishu"), "https://open.feishu.cn/");
         assert_eq!(url("lark"), "https://open.larksuite.com/");

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use channel_api::Said;
 use serde::{Deserialize, Deserializer, de};
 use url::{Host, Url};
 
@@ -121,18 +122,18 @@ fn digits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The AppID is none.
-    #[error("`app_id` {0}")]
-    BadAppId(&'static str),
+    #[error("`app_id` {}", .0.en)]
+    BadAppId(Said),
     /// The AppSecret is none.
-    #[error("`app_secret` {0}")]
-    BadSecret(&'static str),
+    #[error("`app_secret` {}", .0.en)]
+    BadSecret(Said),
     /// Not an address that can be called.
-    #[error("`{key}` {why}")]
+    #[error("`{key}` {}", .why.en)]
     BadUrl {
         /// `api_url` or `token_url`.
         key: &'static str,
         /// What is wrong with it.
-        why: String,
+        why: Said,
     },
     /// Two keys that exclude each other.
     #[error("`sandbox` and `api_url` exclude each other: leave one out")]
@@ -142,18 +143,39 @@ pub enum ConfigError {
     Client(String),
 }
 
+impl ConfigError {
+    /// The same in both languages.
+    pub fn said(&self) -> Said {
+        let zh = match self {
+            Self::BadAppId(why) => format!("`app_id` {}", why.zh),
+            Self::BadSecret(why) => format!("`app_secret` {}", why.zh),
+            Self::BadUrl { key, why } => format!("`{key}` {}", why.zh),
+            Self::TwoApis => "`sandbox` 和 `api_url` 不能同时设置：请去掉一个".to_owned(),
+            Self::Client(error) => format!("无法创建 HTTP 客户端：{error}"),
+        };
+        Said::new(self.to_string(), zh)
+    }
+}
+
 impl Config {
     /// Everything that can be said without asking QQ.
     ///
     /// # Errors
     /// [`ConfigError`], naming the key.
     pub fn check(&self) -> Result<(), ConfigError> {
+        let bad_id = |en: &str, zh: &str| ConfigError::BadAppId(Said::new(en, zh));
         let id = self.app_id.as_str();
         if id.trim().is_empty() {
-            return Err(ConfigError::BadAppId("is empty: copy AppID from q.qq.com, \"开发设置\""));
+            return Err(bad_id(
+                "is empty: copy AppID from q.qq.com, \"开发设置\"",
+                "为空：请从 q.qq.com 的“开发设置”页复制 AppID",
+            ));
         }
         if id.len() > 20 || !id.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(ConfigError::BadAppId("is not all digits: copy AppID from q.qq.com, \"开发设置\""));
+            return Err(bad_id(
+                "is not all digits: copy AppID from q.qq.com, \"开发设置\"",
+                "不全是数字：请从 q.qq.com 的“开发设置”页复制 AppID",
+            ));
         }
         if let Some(problem) = problem_of(self.app_secret.expose()) {
             return Err(ConfigError::BadSecret(problem));
@@ -179,20 +201,24 @@ impl Config {
 }
 
 fn checked(key: &'static str, text: &str) -> Result<Url, ConfigError> {
-    let bad = |why: &str| ConfigError::BadUrl { key, why: why.to_owned() };
-    let url = Url::parse(text.trim()).map_err(|error| bad(&format!("is no URL: {error}")))?;
-    let Some(host) = url.host() else { return Err(bad("names no host")) };
+    let bad = |en: &str, zh: &str| ConfigError::BadUrl { key, why: Said::new(en, zh) };
+    let url = Url::parse(text.trim())
+        .map_err(|error| bad(&format!("is no URL: {error}"), &format!("不是有效的地址：{error}")))?;
+    let Some(host) = url.host() else { return Err(bad("names no host", "没有主机名")) };
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(bad("must not hold a user name or password"));
+        return Err(bad("must not hold a user name or password", "里不能有用户名或密码"));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(bad("must end with its path: no `?` and no `#`"));
+        return Err(bad("must end with its path: no `?` and no `#`", "必须以路径结尾，不能有 `?` 和 `#`"));
     }
     match url.scheme() {
         "https" => Ok(url),
         "http" if is_loopback(&host) => Ok(url),
-        "http" => Err(bad("must begin with https://: the secret would cross the network unprotected")),
-        _ => Err(bad("must begin with https://")),
+        "http" => Err(bad(
+            "must begin with https://: the secret would cross the network unprotected",
+            "必须以 https:// 开头，否则密钥会在网络上明文传输",
+        )),
+        _ => Err(bad("must begin with https://", "必须以 https:// 开头")),
     }
 }
 
@@ -209,21 +235,25 @@ pub(crate) fn is_loopback(host: &Host<&str>) -> bool {
 }
 
 /// What is wrong with a secret, in words that fit behind its key.
-fn problem_of(secret: &str) -> Option<&'static str> {
+fn problem_of(secret: &str) -> Option<Said> {
+    let some = |en: &str, zh: &str| Some(Said::new(en, zh));
     if secret.trim().is_empty() {
-        return Some("is empty: reset AppSecret at q.qq.com, \"开发设置\", and copy it; it is shown once");
+        return some(
+            "is empty: reset AppSecret at q.qq.com, \"开发设置\", and copy it; it is shown once",
+            "为空：请在 q.qq.com 的“开发设置”页重置 AppSecret 并复制，它只显示一次",
+        );
     }
     if secret.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Some("has white space or control characters around or in it");
+        return some("has white space or control characters around or in it", "前后或中间有空白或控制字符");
     }
     if secret.contains(['"', '\'', '“', '”', '‘', '’', '`']) {
-        return Some("has quotes in it: it must stand alone");
+        return some("has quotes in it: it must stand alone", "里有引号：只写内容本身");
     }
     if secret.starts_with("${") {
-        return Some("is a variable without a value");
+        return some("is a variable without a value", "是一个没有值的变量");
     }
     if secret.len() > 256 {
-        return Some("is longer than any AppSecret");
+        return some("is longer than any AppSecret", "太长，不是 AppSecret");
     }
     None
 }
@@ -245,6 +275,25 @@ mod tests {
         assert!(!format!("{config:?}").contains("DG5g3B4j9X2KOErG"), "no secret is shown");
     }
 
+    fn is_chinese(text: &str) -> bool {
+        text.chars().any(|c| matches!(c, '一'..='鿿'))
+    }
+
+    /// What is said of an error, which must be said in Chinese too.
+    fn told(error: &ConfigError) -> String {
+        let said = error.said();
+        assert_eq!(said.en, error.to_string());
+        assert!(is_chinese(&said.zh), "not in Chinese: {said:?}");
+        assert_eq!(said.en.split('`').nth(1), said.zh.split('`').nth(1), "the same key: {said:?}");
+        said.en
+    }
+
+    #[test]
+    fn what_no_section_causes_is_said_in_chinese_too() {
+        // All others are made by the sections of the other tests, which look at each.
+        assert!(told(&ConfigError::Client("x".to_owned())).starts_with("the HTTP client"));
+    }
+
     #[test]
     fn mistakes_are_named_by_their_key_and_no_secret_is_shown() {
         let cases = [
@@ -258,7 +307,8 @@ mod tests {
             ("app_id = '1'\napp_secret = 'x'\nsandbox = true\napi_url = 'https://a.org'", "exclude each other"),
         ];
         for (text, expected) in cases {
-            let error = read(text).expect("it is read").check().expect_err(text).to_string();
+            let error = read(text).expect("it is read").check().expect_err(text);
+            let error = told(&error);
             assert!(error.contains(expected), "{text}: {error}");
             assert!(!error.contains("hush"), "{error}");
         }

@@ -33,7 +33,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use channel_api::{
     Address, Capabilities, Channel, ChannelContext, ChannelError, ChannelId, Finding, HttpEndpoint, Level, Part,
-    Receipt, Reconciled, Reply, SendError, SendKey,
+    Receipt, Reconciled, Reply, Said, SendError, SendKey,
 };
 use channel_socket::Network;
 use tracing::warn;
@@ -78,7 +78,8 @@ impl Qq {
     /// [`ConfigError`] when the section cannot work.
     pub fn new(account: &str, config: &Config, network: &Network) -> Result<Self, ConfigError> {
         config.check()?;
-        let key = Key::of(&config.app_secret).ok_or(ConfigError::BadSecret("makes no key"))?;
+        let key = Key::of(&config.app_secret)
+            .ok_or_else(|| ConfigError::BadSecret(Said::new("makes no key", "生成不了密钥")))?;
         let bot = Arc::new(Bot {
             id: ChannelId::new("qq", account),
             app_id: config.app_id.clone(),

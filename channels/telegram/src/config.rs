@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use channel_api::Said;
 use serde::{Deserialize, Deserializer, de};
 use url::{Host, Url};
 
@@ -102,20 +103,34 @@ fn secret<'de, D: Deserializer<'de>>(deserializer: D, key: &str) -> Result<Secre
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The token is not what @BotFather gives.
-    #[error("`token` {0}")]
-    BadToken(&'static str),
+    #[error("`token` {}", .0.en)]
+    BadToken(Said),
     /// Not an address that the Bot API can be called at.
-    #[error("`api_url` {0}")]
-    BadApiUrl(String),
+    #[error("`api_url` {}", .0.en)]
+    BadApiUrl(Said),
     /// Not an address that Telegram would call.
-    #[error("`webhook_url` {0}")]
-    BadWebhookUrl(String),
+    #[error("`webhook_url` {}", .0.en)]
+    BadWebhookUrl(Said),
     /// Nothing that keeps others out.
-    #[error("`secret_token` {0}")]
-    BadSecret(&'static str),
+    #[error("`secret_token` {}", .0.en)]
+    BadSecret(Said),
     /// The HTTP client could not be built.
     #[error("the HTTP client cannot be built: {0}")]
     Client(String),
+}
+
+impl ConfigError {
+    /// The same in both languages.
+    pub fn said(&self) -> Said {
+        let zh = match self {
+            Self::BadToken(why) => format!("`token` {}", why.zh),
+            Self::BadApiUrl(why) => format!("`api_url` {}", why.zh),
+            Self::BadWebhookUrl(why) => format!("`webhook_url` {}", why.zh),
+            Self::BadSecret(why) => format!("`secret_token` {}", why.zh),
+            Self::Client(error) => format!("无法创建 HTTP 客户端：{error}"),
+        };
+        Said::new(self.to_string(), zh)
+    }
 }
 
 impl Config {
@@ -136,58 +151,76 @@ impl Config {
 
     /// In mode `webhook`: the address of this account, and the secret that its calls hold.
     pub(crate) fn webhook(&self, account: &str) -> Result<(Url, Secret), ConfigError> {
-        let bad = |text: &str| ConfigError::BadWebhookUrl(text.to_owned());
+        let bad = |en: &str, zh: &str| ConfigError::BadWebhookUrl(Said::new(en, zh));
         let Some(text) = self.webhook_url.as_deref().map(str::trim).filter(|text| !text.is_empty()) else {
             return Err(bad(
                 "is missing: with `mode` = \"webhook\" it is the address at which Telegram reaches this gateway",
+                "没有设置：`mode` = \"webhook\" 时，它是 Telegram 访问本网关的地址",
             ));
         };
-        let mut url = Url::parse(text).map_err(|error| bad(&format!("is no URL: {error}")))?;
-        let Some(host) = url.host() else { return Err(bad("names no host")) };
+        let mut url = Url::parse(text)
+            .map_err(|error| bad(&format!("is no URL: {error}"), &format!("不是有效的地址：{error}")))?;
+        let Some(host) = url.host() else { return Err(bad("names no host", "没有主机名")) };
         if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
-            return Err(bad("must hold no user name, no password and no `#`"));
+            return Err(bad("must hold no user name, no password and no `#`", "里不能有用户名、密码和 `#`"));
         }
         match url.scheme() {
             "https" => {}
             "http" if is_near(&host) && self.api_url != API_URL => {}
-            _ => return Err(bad("must begin with https://: Telegram calls no other")),
+            _ => {
+                return Err(bad(
+                    "must begin with https://: Telegram calls no other",
+                    "必须以 https:// 开头：Telegram 不调用别的地址",
+                ));
+            }
         }
         if matches!(url.path(), "" | "/") {
             url.set_path(&format!("/channels/telegram/{account}"));
         }
-        let secret = self.secret_token.clone().ok_or(ConfigError::BadSecret(
-            "is missing: without it anybody could write in anybody's name; make one with `openssl rand -hex 32`",
-        ))?;
+        let no = |en: &str, zh: &str| ConfigError::BadSecret(Said::new(en, zh));
+        let secret = self.secret_token.clone().ok_or_else(|| {
+            no(
+                "is missing: without it anybody could write in anybody's name; make one with `openssl rand -hex 32`",
+                "没有设置：没有它，任何人都能冒充别人发消息；可用 `openssl rand -hex 32` 生成",
+            )
+        })?;
         let text = secret.expose();
         if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-')) {
-            return Err(ConfigError::BadSecret("may hold only A-Z, a-z, 0-9, `_` and `-`"));
+            return Err(no("may hold only A-Z, a-z, 0-9, `_` and `-`", "只能包含 A-Z、a-z、0-9、`_` 和 `-`"));
         }
         match text.len() {
-            ..16 => Err(ConfigError::BadSecret("must have 16 characters at least: `openssl rand -hex 32` makes one")),
-            257.. => Err(ConfigError::BadSecret("may have 256 characters at most")),
+            ..16 => Err(no(
+                "must have 16 characters at least: `openssl rand -hex 32` makes one",
+                "至少要 16 个字符：可用 `openssl rand -hex 32` 生成",
+            )),
+            257.. => Err(no("may have 256 characters at most", "最多 256 个字符")),
             _ => Ok((url, secret)),
         }
     }
 
     /// Where the Bot API is, without a slash at its end.
     pub(crate) fn api(&self) -> Result<Url, ConfigError> {
-        let bad = |text: &str| ConfigError::BadApiUrl(text.to_owned());
-        let url = Url::parse(self.api_url.trim()).map_err(|error| bad(&format!("is no URL: {error}")))?;
-        let Some(host) = url.host() else { return Err(bad("names no host")) };
+        let bad = |en: &str, zh: &str| ConfigError::BadApiUrl(Said::new(en, zh));
+        let url = Url::parse(self.api_url.trim())
+            .map_err(|error| bad(&format!("is no URL: {error}"), &format!("不是有效的地址：{error}")))?;
+        let Some(host) = url.host() else { return Err(bad("names no host", "没有主机名")) };
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(bad("must not hold a user name or password"));
+            return Err(bad("must not hold a user name or password", "里不能有用户名或密码"));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(bad("must end with its path: no `?` and no `#`"));
+            return Err(bad("must end with its path: no `?` and no `#`", "必须以路径结尾，不能有 `?` 和 `#`"));
         }
         if url.path().split('/').any(|segment| segment.starts_with("bot") && segment.contains(':')) {
-            return Err(bad("must not hold the token: it is added by itself"));
+            return Err(bad("must not hold the token: it is added by itself", "里不能写令牌：程序会自己加上"));
         }
         match url.scheme() {
             "https" => Ok(url),
             "http" if is_near(&host) => Ok(url),
-            "http" => Err(bad("must begin with https://: the token would cross the network unprotected")),
-            _ => Err(bad("must begin with https://")),
+            "http" => Err(bad(
+                "must begin with https://: the token would cross the network unprotected",
+                "必须以 https:// 开头，否则令牌会在网络上明文传输",
+            )),
+            _ => Err(bad("must begin with https://", "必须以 https:// 开头")),
         }
     }
 }
@@ -218,40 +251,50 @@ fn is_near(host: &Host<&str>) -> bool {
 }
 
 /// What is wrong with a token, in words that fit behind its key.
-fn problem_of(token: &str) -> Option<&'static str> {
+fn problem_of(token: &str) -> Option<Said> {
+    let some = |en: &str, zh: &str| Some(Said::new(en, zh));
     let lower = token.to_ascii_lowercase();
     if token.trim().is_empty() {
-        return Some("is empty: ask @BotFather for one with /newbot");
+        return some("is empty: ask @BotFather for one with /newbot", "为空：请用 /newbot 向 @BotFather 申请");
     }
     if token.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Some(match lower.trim_start().starts_with("bearer ") {
-            true => "must stand alone, without `Bearer`",
-            false => "has white space or control characters around or in it",
-        });
+        return match lower.trim_start().starts_with("bearer ") {
+            true => some("must stand alone, without `Bearer`", "只写令牌本身，不要带 `Bearer`"),
+            false => some("has white space or control characters around or in it", "前后或中间有空白或控制字符"),
+        };
     }
     if token.contains(['"', '\'', '“', '”', '‘', '’', '`']) {
-        return Some("has quotes in it: it must stand alone");
+        return some("has quotes in it: it must stand alone", "里有引号：只写内容本身");
     }
     if lower.starts_with("bot") {
-        return Some("must begin with the bot's number: leave `bot` out, it belongs to the address");
+        return some(
+            "must begin with the bot's number: leave `bot` out, it belongs to the address",
+            "必须以机器人的数字 ID 开头：去掉 `bot`，它属于地址",
+        );
     }
     if token.starts_with("${") {
-        return Some("is a variable without a value");
+        return some("is a variable without a value", "是一个没有值的变量");
     }
     if token.contains('/') {
-        return Some("must be the token alone, not an address");
+        return some("must be the token alone, not an address", "只写令牌本身，不要写成地址");
     }
     let Some((number, key)) = token.split_once(':') else {
-        return Some("has no colon: it looks like `123456789:AA…`, as @BotFather gives it");
+        return some(
+            "has no colon: it looks like `123456789:AA…`, as @BotFather gives it",
+            "里没有冒号：@BotFather 给的令牌形如 `123456789:AA…`",
+        );
     };
     let digits = !number.is_empty() && number.len() <= 20 && number.bytes().all(|b| b.is_ascii_digit());
     let letters = key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     if !digits || !letters {
-        return Some("has characters that no token has: it looks like `123456789:AA…`, as @BotFather gives it");
+        return some(
+            "has characters that no token has: it looks like `123456789:AA…`, as @BotFather gives it",
+            "里有令牌不会有的字符：@BotFather 给的令牌形如 `123456789:AA…`",
+        );
     }
     match key.len() {
-        ..30 => Some("is too short: copy all of it from @BotFather"),
-        129.. => Some("is too long for a token"),
+        ..30 => some("is too short: copy all of it from @BotFather", "太短：请从 @BotFather 完整复制"),
+        129.. => some("is too long for a token", "太长，不是令牌"),
         _ => None,
     }
 }
@@ -262,12 +305,31 @@ mod tests {
 
     const GOOD: &str = "123456789:AAF0_ak-8s7dHqXyZ1234567890abcdefgh";
 
+    fn is_chinese(text: &str) -> bool {
+        text.chars().any(|c| matches!(c, '一'..='鿿'))
+    }
+
+    /// What is said of an error, which must be said in Chinese too.
+    fn told(error: &ConfigError) -> String {
+        let said = error.said();
+        assert_eq!(said.en, error.to_string());
+        assert!(is_chinese(&said.zh), "not in Chinese: {said:?}");
+        assert_eq!(said.en.split('`').nth(1), said.zh.split('`').nth(1), "the same key: {said:?}");
+        said.en
+    }
+
+    #[test]
+    fn what_no_section_causes_is_said_in_chinese_too() {
+        // All others are made by the sections of the other tests, which look at each.
+        assert!(told(&ConfigError::Client("x".to_owned())).starts_with("the HTTP client"));
+    }
+
     fn check(text: &str) -> String {
         match toml::from_str::<Config>(text) {
             Err(error) => error.message().to_owned(),
             Ok(config) => match config.check() {
                 Ok(()) => "fine".to_owned(),
-                Err(error) => error.to_string(),
+                Err(error) => told(&error),
             },
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use channel_api::Said;
 use serde::Deserialize;
 use url::Url;
 
@@ -102,16 +103,16 @@ pub enum ConfigError {
     #[error("no secret: set `secret = \"whsec_…\"` or `token = \"…\"`, or nobody can be told from anybody")]
     NoSecret,
     /// A secret or token that cannot be used.
-    #[error("`{key}` {problem}")]
+    #[error("`{key}` {}", .problem.en)]
     BadSecret {
         /// `secret` or `token`.
         key: &'static str,
         /// What is wrong with it.
-        problem: &'static str,
+        problem: Said,
     },
     /// Not a URL that can be posted to.
-    #[error("`callback_url` {0}")]
-    BadCallback(String),
+    #[error("`callback_url` {}", .0.en)]
+    BadCallback(Said),
     /// The callback is on this machine or a private network.
     #[error("`callback_url` names a private address ({0}): set `allow_private_callback = true` if that is meant")]
     PrivateCallback(String),
@@ -138,6 +139,23 @@ pub(crate) struct Keys {
     pub outgoing: Vec<Vec<u8>>,
 }
 
+impl ConfigError {
+    /// The same in both languages.
+    pub fn said(&self) -> Said {
+        let zh = match self {
+            Self::NoSecret => "没有密钥：请设置 `secret = \"whsec_…\"` 或 `token = \"…\"`，否则分不清谁是谁".to_owned(),
+            Self::BadSecret { key, problem } => format!("`{key}` {}", problem.zh),
+            Self::BadCallback(why) => format!("`callback_url` {}", why.zh),
+            Self::PrivateCallback(host) => {
+                format!("`callback_url` 指向私有地址（{host}）：确实需要时请设置 `allow_private_callback = true`")
+            }
+            Self::BadPointer { key } => format!("`map.{key}` 必须是 JSON 指针，例如 \"/message/text\""),
+            Self::Client(error) => format!("无法创建 HTTP 客户端：{error}"),
+        };
+        Said::new(self.to_string(), zh)
+    }
+}
+
 impl Config {
     pub(crate) fn keys(&self) -> Result<Keys, ConfigError> {
         let secrets = self.secret.as_ref().map_or(&[][..], Secrets::all);
@@ -157,7 +175,11 @@ impl Config {
             Vec::new()
         };
         if self.hub_signature && secrets.is_empty() {
-            return Err(ConfigError::BadSecret { key: "secret", problem: "is missing: `hub_signature` needs one" });
+            return Err(bad_secret(
+                "secret",
+                "is missing: `hub_signature` needs one",
+                "没有设置：`hub_signature` 需要它",
+            ));
         }
         let token = match &self.token {
             Some(token) => {
@@ -173,14 +195,16 @@ impl Config {
 
     pub(crate) fn callback(&self) -> Result<Option<Url>, ConfigError> {
         let Some(text) = self.callback_url.as_deref().filter(|text| !text.trim().is_empty()) else { return Ok(None) };
-        let url = Url::parse(text).map_err(|error| ConfigError::BadCallback(format!("is no URL: {error}")))?;
+        let bad = |en: &str, zh: &str| ConfigError::BadCallback(Said::new(en, zh));
+        let url = Url::parse(text)
+            .map_err(|error| bad(&format!("is no URL: {error}"), &format!("不是有效的地址：{error}")))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(ConfigError::BadCallback("must begin with https:// or http://".to_owned()));
+            return Err(bad("must begin with https:// or http://", "必须以 https:// 或 http:// 开头"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(ConfigError::BadCallback("must not hold a user name or password".to_owned()));
+            return Err(bad("must not hold a user name or password", "里不能有用户名或密码"));
         }
-        let Some(host) = url.host() else { return Err(ConfigError::BadCallback("names no host".to_owned())) };
+        let Some(host) = url.host() else { return Err(bad("names no host", "没有主机名")) };
         if !self.allow_private_callback && reach::is_private_host(&host) {
             return Err(ConfigError::PrivateCallback(host.to_string()));
         }
@@ -188,28 +212,41 @@ impl Config {
     }
 }
 
+fn bad_secret(key: &'static str, en: &str, zh: &str) -> ConfigError {
+    ConfigError::BadSecret { key, problem: Said::new(en, zh) }
+}
+
 fn check(key: &'static str, secret: &str) -> Result<(), ConfigError> {
-    let problem = if secret.trim().is_empty() {
-        "is empty"
+    let (en, zh) = if secret.trim().is_empty() {
+        ("is empty", "为空")
     } else if secret.chars().any(|c| c.is_control()) || secret.trim() != secret {
-        "has white space or control characters around or in it"
+        ("has white space or control characters around or in it", "前后或中间有空白或控制字符")
     } else if secret.starts_with(['"', '\'']) || secret.to_ascii_lowercase().starts_with("bearer ") {
-        "must stand alone, without quotes or `Bearer`"
+        ("must stand alone, without quotes or `Bearer`", "只写内容本身，不要带引号或 `Bearer`")
     } else if secret.chars().count() < 16 {
-        "is too short: 16 characters at least"
+        ("is too short: 16 characters at least", "太短：至少 16 个字符")
     } else {
         return Ok(());
     };
-    Err(ConfigError::BadSecret { key, problem })
+    Err(bad_secret(key, en, zh))
 }
 
 fn signing_key(secret: &str, any_text: bool) -> Result<Vec<u8>, ConfigError> {
-    let bad = |problem| ConfigError::BadSecret { key: "secret", problem };
+    let bad = |en: &str, zh: &str| bad_secret("secret", en, zh);
     let Some(encoded) = secret.strip_prefix("whsec_") else {
-        return if any_text { Ok(secret.as_bytes().to_vec()) } else { Err(bad("must begin with `whsec_`")) };
+        return if any_text {
+            Ok(secret.as_bytes().to_vec())
+        } else {
+            Err(bad("must begin with `whsec_`", "必须以 `whsec_` 开头"))
+        };
     };
-    let key = STANDARD.decode(encoded).map_err(|_| bad("is not base64 after `whsec_`"))?;
-    if key.len() < 16 { Err(bad("is too short: 16 bytes at least after `whsec_`")) } else { Ok(key) }
+    let key =
+        STANDARD.decode(encoded).map_err(|_| bad("is not base64 after `whsec_`", "在 `whsec_` 之后不是 base64"))?;
+    if key.len() < 16 {
+        Err(bad("is too short: 16 bytes at least after `whsec_`", "太短：`whsec_` 之后至少 16 字节"))
+    } else {
+        Ok(key)
+    }
 }
 
 #[cfg(test)]
@@ -220,10 +257,30 @@ mod tests {
         toml::from_str(text).expect("the test's config is well-formed")
     }
 
+    fn is_chinese(text: &str) -> bool {
+        text.chars().any(|c| matches!(c, '一'..='鿿'))
+    }
+
+    /// What is said of an error, which must be said in Chinese too.
+    fn told(error: &ConfigError) -> String {
+        let said = error.said();
+        assert_eq!(said.en, error.to_string());
+        assert!(is_chinese(&said.zh), "not in Chinese: {said:?}");
+        assert_eq!(said.en.split('`').nth(1), said.zh.split('`').nth(1), "the same key: {said:?}");
+        said.en
+    }
+
+    #[test]
+    fn what_no_section_causes_is_said_in_chinese_too() {
+        // All others are made by the sections of the other tests, which look at each.
+        assert!(told(&ConfigError::Client("x".to_owned())).starts_with("the HTTP client"));
+        assert!(told(&ConfigError::BadPointer { key: "text" }).contains("JSON pointer"));
+    }
+
     fn problem(text: &str) -> String {
         match config(text).keys() {
             Ok(_) => "accepted".to_owned(),
-            Err(error) => error.to_string(),
+            Err(error) => told(&error),
         }
     }
 
@@ -304,12 +361,14 @@ mod tests {
                 "{url}: {:?}",
                 config.callback()
             );
+            told(&config.callback().expect_err("private"));
             let config = Config { allow_private_callback: true, ..config };
             assert!(matches!(config.callback(), Ok(Some(_))), "{url}");
         }
         for url in ["ftp://example.com/", "file:///etc/passwd", "not a url", "https://user:pw@example.com/"] {
             let config = Config { callback_url: Some(url.to_owned()), ..Config::default() };
             assert!(matches!(config.callback(), Err(ConfigError::BadCallback(_))), "{url}");
+            told(&config.callback().expect_err("no callback"));
         }
         let config = Config { callback_url: Some("https://example.com/hook".to_owned()), ..Config::default() };
         assert!(matches!(config.callback(), Ok(Some(_))));

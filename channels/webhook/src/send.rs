@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use channel_api::{Receipt, SendError};
+use channel_api::{Receipt, Said, SendError};
 use futures_util::StreamExt;
 use http::{HeaderMap, StatusCode, header};
 use reqwest::{Client, ClientBuilder, Response, redirect};
@@ -44,7 +44,7 @@ impl Callback {
     /// literal addresses that are private by themselves are refused.
     pub fn new(config: &Config, http: ClientBuilder, keys: Vec<Vec<u8>>) -> Result<Option<Self>, ConfigError> {
         let Some(url) = config.callback()? else { return Ok(None) };
-        let host = url.host().ok_or_else(|| ConfigError::BadCallback("names no host".to_owned()))?;
+        let host = url.host().ok_or_else(|| ConfigError::BadCallback(Said::new("names no host", "没有主机名")))?;
         let guarded = match &host {
             Host::Domain(name) if !config.allow_private_callback => Some(*name),
             _ => None,
