@@ -325,6 +325,7 @@ struct IntakeState {
     batches: Vec<Batch>,
     offered: Vec<Inbound>,
     stored: Vec<Inbound>,
+    refused: usize,
     unwanted: Option<String>,
     rows: HashMap<String, (InboxId, Option<String>)>,
 }
@@ -353,6 +354,11 @@ impl FakeIntake {
     /// Every batch that was offered, refused ones too.
     pub fn batches(&self) -> Vec<Batch> {
         lock(&self.state).batches.clone()
+    }
+
+    /// How many batches got an error by [`Self::answer_next`]: known as soon as the batch is among [`Self::batches`].
+    pub fn refused(&self) -> usize {
+        lock(&self.state).refused
     }
 
     /// Every event that was offered, refused ones and duplicates too.
@@ -392,6 +398,7 @@ impl FakeIntake {
         state.batches.push(batch.clone());
         state.offered.extend(batch.events.iter().cloned());
         if let Some(answer) = state.script.pop_front() {
+            state.refused += usize::from(answer.is_err());
             return answer;
         }
         let answers = batch.events.into_iter().map(|event| match state.rows.get(&event.platform_id) {
