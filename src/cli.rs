@@ -25,6 +25,7 @@ mod send;
 mod serve;
 mod sessions;
 mod show;
+mod skills;
 mod trace;
 
 /// A self-hosted gateway between chat platforms and an agent. 聊天平台与智能体之间的自托管网关。
@@ -74,6 +75,8 @@ enum Verb {
     Logs(logs::Logs),
     /// Shows the system prompt. 显示系统提示词。
     Prompt(prompt::Prompt),
+    /// Looks after the skills. 管理技能。
+    Skills(skills::Skills),
 }
 
 /// Runs what the command line asks for.
@@ -110,6 +113,7 @@ pub fn main() -> ExitCode {
         Verb::Dlq(dlq) => dlq.run(config, &env),
         Verb::Logs(logs) => logs.run(config, &env),
         Verb::Prompt(prompt) => prompt.run(config, &env),
+        Verb::Skills(skills) => skills.run(config, &env),
     }
     .into()
 }

@@ -98,6 +98,18 @@ pub enum Tier {
     Bundled,
 }
 
+impl Tier {
+    /// The name in listings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Workspace => "workspace",
+            Self::Managed => "installed",
+            Self::Extra => "folder",
+            Self::Bundled => "shipped",
+        }
+    }
+}
+
 /// A folder of skills.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
