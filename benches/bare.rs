@@ -82,6 +82,7 @@ pub fn entry(conversation: &str, id: &str, now: i64) -> NewEntry {
             queue: None,
             hold: false,
         },
+        errand: None,
         mode: QueueMode::Collect,
         mode_fixed: false,
         not_before: 0,

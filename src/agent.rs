@@ -38,7 +38,7 @@ use crate::{
     reply::{HoldBack, Policy},
     session::SessionKey,
     store::{self, Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, TurnStore},
-    tools::{Effect, Registry, ToolContext, ToolError},
+    tools::{Call, Effect, Registry, ToolContext, ToolError},
 };
 
 pub mod briefing;
@@ -318,7 +318,7 @@ impl Agent {
             control,
             tools,
             prompt: brief.sections.clone(),
-            role,
+            asker,
             entries: claim.entries.clone(),
             turn,
             n,
@@ -385,7 +385,7 @@ struct Drive<'a> {
     control: &'a Control,
     tools: Registry,
     prompt: Value,
-    role: Role,
+    asker: Asker,
     entries: Vec<InboxEntry>,
     turn: Turn,
     /// The next step's place.
@@ -614,8 +614,19 @@ impl Drive<'_> {
         let Some(tool) = self.tools.get(&call.name) else {
             return Err(ToolError::TellModel(format!("there is no tool `{}`", call.name)));
         };
+        let inbound = self.entries.last().ok_or_else(|| ToolError::Abort("the turn has no message".to_owned()))?;
         let context = ToolContext {
-            workspace: self.agent.workspace_of(self.role),
+            call: Arc::new(Call {
+                turn: self.lease.turn.clone(),
+                call_id: call.call_id.clone(),
+                session: self.lease.session.clone(),
+                agent: self.agent.id.clone(),
+                asker: self.asker,
+                inbound: Arc::new(inbound.inbound.clone()),
+                errand: inbound.errand.clone(),
+                lang: Lang::of_text(&inbound.inbound.text).unwrap_or_else(Lang::current),
+            }),
+            workspace: self.agent.workspace_of(self.asker.role),
             readable: self.agent.readable(&self.lease.session),
             media: self.agent.media.shown(&self.lease.session),
             output_chars: self.agent.config.tool_output_chars as usize,

@@ -334,6 +334,7 @@ impl Intake {
             action,
             session,
             inbound: event,
+            errand: None,
         })))
     }
 

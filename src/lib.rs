@@ -57,6 +57,7 @@ pub mod clock;
 pub mod config;
 pub mod data_dir;
 pub mod egress;
+pub mod errand;
 pub mod journal;
 pub mod lang;
 pub mod lifecycle;

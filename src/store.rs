@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    errand::Errand,
     lang::Lang,
     model::{Message, Usage},
     policy::Role,
@@ -262,6 +263,8 @@ pub struct NewEntry {
     pub role: Role,
     /// The event.
     pub inbound: Inbound,
+    /// What it is when no person wrote it.
+    pub errand: Option<Errand>,
     /// The queue mode it is stored with when the session has none of its own.
     pub mode: QueueMode,
     /// `mode` holds whatever the session says (a synchronous caller).
@@ -449,6 +452,8 @@ pub struct InboxEntry {
     pub attempts: u32,
     /// It was over the cap.
     pub collapsed: bool,
+    /// What it is when no person wrote it.
+    pub errand: Option<Errand>,
 }
 
 /// Commit 2.

@@ -6,15 +6,18 @@
 use std::{path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use channel_api::{Clock, MediaRef};
+use channel_api::{Clock, Inbound, MediaRef, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     egress::{Egress, EgressConfig},
-    policy::Terms,
+    errand::Errand,
+    lang::Lang,
+    policy::{Asker, Terms},
     secrets::Redactor,
+    session::SessionKey,
 };
 pub use crate::{model::ToolSpec, policy::Effect};
 
@@ -115,9 +118,32 @@ pub trait Tool: Send + Sync + 'static {
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError>;
 }
 
+/// For whom a call runs.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The turn it is part of.
+    pub turn: TurnId,
+    /// Its own id, the same when the turn goes on after a crash: what makes an effect happen once.
+    pub call_id: String,
+    /// The session of the turn.
+    pub session: SessionKey,
+    /// The agent.
+    pub agent: String,
+    /// For whom the turn runs: the lowest role of what is answered, and whether anybody else sees the answer.
+    pub asker: Asker,
+    /// The newest message of the turn: its channel, sender, conversation, and the address of the answer.
+    pub inbound: Arc<Inbound>,
+    /// What the turn is when no person asked for it.
+    pub errand: Option<Errand>,
+    /// The person's language.
+    pub lang: Lang,
+}
+
 /// What a call may use.
 #[derive(Clone)]
 pub struct ToolContext {
+    /// For whom it runs.
+    pub call: Arc<Call>,
     /// The folder that may be written.
     pub workspace: PathBuf,
     /// Folders that may be read besides it (skills).

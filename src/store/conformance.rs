@@ -179,6 +179,7 @@ pub fn new_entry(id: &str, session: &str, sender: &str) -> NewEntry {
             queue: None,
             hold: false,
         },
+        errand: None,
         mode: QueueMode::Followup,
         mode_fixed: false,
         not_before: 0,

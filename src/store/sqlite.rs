@@ -146,6 +146,7 @@ fn migrator() -> Migrator {
         (3, "groups", include_str!("../../migrations/sqlite/0003_groups.sql")),
         (4, "suspects", include_str!("../../migrations/sqlite/0004_suspects.sql")),
         (5, "live", include_str!("../../migrations/sqlite/0005_live.sql")),
+        (6, "errand", include_str!("../../migrations/sqlite/0006_errand.sql")),
     ];
     Migrator::with_migrations(
         list.into_iter()

@@ -2,11 +2,17 @@
 
 use std::{fs, path::PathBuf, sync::Arc};
 
+use channel_api::{Address, ChannelId, Conversation, ConversationKind, Inbound, InboundKind, Sender, Trust, TurnId};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Tool, ToolContext, ToolError};
-use crate::clock::SystemClock;
+use super::{Call, Tool, ToolContext, ToolError};
+use crate::{
+    clock::SystemClock,
+    lang::Lang,
+    policy::{Asker, Role},
+    session::SessionKey,
+};
 
 /// A temporary house for files.
 pub struct Fixture {
@@ -25,7 +31,40 @@ impl Fixture {
         }
         fs::write(top.path().join("skills/weather/SKILL.md"), "# Weather\n").expect("a file");
         fs::write(top.path().join("outside/secret.txt"), "TOP SECRET\n").expect("a file");
+        let channel = ChannelId::new("web", "main");
+        let conversation =
+            Conversation { kind: ConversationKind::Direct, id: "main".to_owned(), thread: None, title: None };
+        let inbound = Inbound {
+            channel: channel.clone(),
+            platform_id: "m1".to_owned(),
+            fingerprint: None,
+            kind: InboundKind::Message,
+            about: None,
+            conversation,
+            sender: Sender { id: "owner".to_owned(), name: None, is_bot: false },
+            text: "hello".to_owned(),
+            attachments: Vec::new(),
+            mentions_us: true,
+            reply_to: None,
+            at: None,
+            address: Address { channel, lane: "main".to_owned(), data: Value::Null },
+            trust: Trust::Own,
+            more_expected: None,
+            queue: None,
+            hold: false,
+        };
+        let call = Call {
+            turn: TurnId::generate(),
+            call_id: "call_1".to_owned(),
+            session: SessionKey::web("main", None),
+            agent: "main".to_owned(),
+            asker: Asker { role: Role::Owner, direct: true },
+            inbound: Arc::new(inbound),
+            errand: None,
+            lang: Lang::En,
+        };
         let ctx = ToolContext {
+            call: Arc::new(call),
             workspace: top.path().join("workspace"),
             readable: vec![top.path().join("skills")],
             media: top.path().join("media"),

@@ -1,7 +1,7 @@
 //! Station 4 and the reads of the queue: storing messages, finding them again, dead letters.
 
 use async_trait::async_trait;
-use channel_api::{ChannelId, Inbound, InboxId, QueueMode, Settled};
+use channel_api::{ChannelId, InboxId, QueueMode, Settled};
 use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
@@ -29,7 +29,7 @@ pub(super) async fn count_open(conn: &mut SqliteConnection) -> Result<Delta, sql
 /// The columns of an [`InboxEntry`], in the order [`entry`] reads them.
 macro_rules! entry_columns {
     () => {
-        "seq, id, role, payload, mode, received_at, attempts, collapsed"
+        "seq, id, role, payload, mode, received_at, attempts, collapsed, errand"
     };
 }
 pub(super) use entry_columns;
@@ -45,6 +45,7 @@ pub(super) fn entry(row: &SqliteRow) -> Result<InboxEntry, StoreError> {
         received_at: get(row, 5)?,
         attempts: small(row, 6)?,
         collapsed: get(row, 7)?,
+        errand: get::<Option<&str>>(row, 8)?.is_some().then(|| json(row, 8)).transpose()?,
     })
 }
 
@@ -53,9 +54,12 @@ pub(super) fn mode(name: &str) -> QueueMode {
     QueueMode::parse(name).unwrap_or(QueueMode::Followup)
 }
 
-/// Who must be the same for two entries to share a turn: the sender, on their channel.
-fn sender_of(inbound: &Inbound) -> String {
-    sender_key(&inbound.channel, &inbound.sender.id)
+/// Who must be the same for two entries to share a turn: the sender, on their channel. An errand shares with nobody.
+fn sender_of(new: &NewEntry) -> String {
+    match &new.errand {
+        None => sender_key(&new.inbound.channel, &new.inbound.sender.id),
+        Some(_) => format!("errand {}", new.id),
+    }
 }
 
 pub(super) fn sender_key(channel: &ChannelId, sender: &str) -> String {
@@ -67,8 +71,7 @@ impl InboxStore for SqliteStore {
     async fn accept(&self, batch: NewBatch) -> Result<Vec<Stored>, StoreError> {
         let mut entries = Vec::with_capacity(batch.entries.len());
         for new in batch.entries {
-            let payload = to_json(&new.inbound)?;
-            entries.push(Prepared { sender: sender_of(&new.inbound), payload, new });
+            entries.push(Prepared::of(new)?);
         }
         let NewBatch { pairings, cursor, heard, moved, amendments, .. } = batch;
         self.write(Accept { entries, pairings, cursor, heard, moved, amendments }).await
@@ -229,9 +232,10 @@ struct Accept {
 }
 
 /// An entry with what is made of it once, however often the write runs.
-struct Prepared {
+pub(super) struct Prepared {
     new: NewEntry,
     payload: String,
+    errand: Option<String>,
     sender: String,
 }
 
@@ -274,7 +278,15 @@ impl Write for Accept {
 }
 
 impl Prepared {
-    async fn accept(&self, tx: &mut Tx<'_>) -> Result<Stored, StoreError> {
+    /// Of this entry.
+    pub(super) fn of(new: NewEntry) -> Result<Self, StoreError> {
+        let payload = to_json(&new.inbound)?;
+        let errand = new.errand.as_ref().map(to_json).transpose()?;
+        Ok(Self { sender: sender_of(&new), payload, errand, new })
+    }
+
+    /// Stores it as a part of a transaction, as [`InboxStore::accept`] says.
+    pub(super) async fn accept(&self, tx: &mut Tx<'_>) -> Result<Stored, StoreError> {
         let new = &self.new;
         let row = sqlx::query(
             "SELECT d.id, d.fingerprint, s.mode, coalesce(s.pending, 0), s.lease_boot IS NOT NULL, s.lease_sender,
@@ -343,8 +355,9 @@ impl Prepared {
                  ready_seq = CASE WHEN lease_boot IS NULL THEN coalesce(ready_seq, excluded.ready_seq) END,
                  not_before = CASE WHEN pending = 0 THEN max(hold_until, excluded.not_before) ELSE not_before END;
              INSERT INTO inbox (id, channel, platform_id, fingerprint, session, sender, role, mode, state, collapsed,
-                                not_before, hold, received_at, bytes, payload)
-             VALUES ($5, $6, $7, $8, (SELECT id FROM session WHERE key = $1), $9, $10, $11, 0, $12, $3, $13, $4, $14, $15)
+                                not_before, hold, received_at, bytes, payload, errand)
+             VALUES ($5, $6, $7, $8, (SELECT id FROM session WHERE key = $1), $9, $10, $11, 0, $12, $3, $13, $4, $14, $15,
+                     $16)
              RETURNING seq",
         ))
         .bind(new.session.as_str())
@@ -362,6 +375,7 @@ impl Prepared {
         .bind(new.hold.as_ref().map(|boot| boot.as_str()))
         .bind(bytes)
         .bind(&self.payload)
+        .bind(&self.errand)
         .fetch_one(&mut *tx.conn)
         .await?;
         let seq: i64 = get(&row, 0)?;
