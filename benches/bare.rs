@@ -19,7 +19,7 @@ use crawfish::{
     session::SessionKey,
     store::{
         Action, BootId, Claim, ClaimAsk, ClaimKind, Finish, InboxStore, NewBatch, NewEntry, NewPart, OutboxStore,
-        OverCap, PartOutcome, Release, SessionChange, StepKind, StepRecord, StepState, StoreError, TurnOutcome,
+        OverCap, PartOutcome, Release, SessionChange, Spent, StepKind, StepRecord, StepState, StoreError, TurnOutcome,
         TurnStore, Upkeep, sqlite::SqliteStore,
     },
 };
@@ -181,6 +181,14 @@ fn finish_of(claim: &Claim, now: i64) -> Finish {
             started_at: now,
             ms: 1,
             usage,
+            spent: Some(Spent {
+                agent: "main".to_owned(),
+                sender: "webhook:bench u1".to_owned(),
+                model: "main".to_owned(),
+                purpose: "turn".to_owned(),
+                day: "2026-11-30".to_owned(),
+                cost: None,
+            }),
         }],
         parts: vec![NewPart {
             id: PartId::generate(),
@@ -199,6 +207,8 @@ fn finish_of(claim: &Claim, now: i64) -> Finish {
         preview_left: false,
         new_generation: false,
         usage,
+        costs: Default::default(),
+        model: None,
         notes: Vec::new(),
         now,
         debounce_ms: 1000,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use self::{
     briefing::{Briefing, Need},
@@ -27,13 +27,15 @@ use self::{
     },
 };
 use crate::{
+    config::nearest,
     inbox::QueueConfig,
-    intake::command::Command,
+    intake::command::{Command, ModelWish},
     journal::{Journal, LiveRow},
     lang::{self, Lang},
+    ledger::{Ledger, NotNow, Spender, budget::Tally, money::Costs, sender_key},
     marks::Switch,
     media::MediaFolder,
-    model::{Message, Model, ModelError, ModelRequest, Progress, Usage},
+    model::{Message, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage},
     policy::{Asker, Role, Verdict, may_use},
     reply::{HoldBack, Policy},
     session::SessionKey,
@@ -149,8 +151,12 @@ pub struct Agent {
     pub id: String,
     /// What it is told.
     pub briefing: Briefing,
-    /// Who answers.
+    /// Who answers, with its fallbacks.
     pub model: Arc<dyn Model>,
+    /// Every single model, for sessions that chose one with `/model`.
+    pub models: Arc<BTreeMap<String, Arc<dyn Model>>>,
+    /// What models cost, and whether they may be asked.
+    pub ledger: Arc<Ledger>,
     /// What it may use.
     pub tools: Registry,
     /// Its workspace.
@@ -195,8 +201,12 @@ pub struct TurnRun {
     pub transcript: Vec<Message>,
     /// Steps not recorded yet.
     pub steps: Vec<StepRecord>,
-    /// What it cost.
+    /// What it took, interrupted tries included.
     pub usage: Usage,
+    /// What it cost.
+    pub costs: Costs,
+    /// Sets the session's model; `Some(None)` goes back to the agent's.
+    pub model: Option<Option<String>>,
     /// Findings for the trace.
     pub notes: Vec<String>,
     /// `/new` was asked for.
@@ -227,6 +237,23 @@ pub enum RunError {
     Retry(String, Duration),
 }
 
+impl TurnRun {
+    /// A word of the gateway itself, without any model.
+    fn notice(claim: &Claim, text: String) -> Self {
+        Self {
+            ended: Ended::Notice(text),
+            entries: claim.entries.clone(),
+            transcript: Vec::new(),
+            steps: Vec::new(),
+            usage: Usage::default(),
+            costs: Costs::default(),
+            model: None,
+            notes: Vec::new(),
+            new_generation: false,
+        }
+    }
+}
+
 impl From<StoreError> for RunError {
     fn from(error: StoreError) -> Self {
         match error {
@@ -239,26 +266,29 @@ impl From<StoreError> for RunError {
 impl Agent {
     /// The most bytes of history in a request: as configured, less where the model's context is smaller. A token is taken for
     /// three bytes, and the prompt, the tools and the answer for 16 KiB.
-    fn history_bytes(&self) -> u32 {
-        let room =
-            self.model.context_tokens().map(|tokens| tokens.saturating_mul(3).saturating_sub(16 << 10).max(2 << 10));
+    fn history_bytes(&self, model: &dyn Model) -> u32 {
+        let room = model.context_tokens().map(|tokens| tokens.saturating_mul(3).saturating_sub(16 << 10).max(2 << 10));
         room.map_or(self.config.history_bytes, |room| room.min(self.config.history_bytes))
     }
 
     async fn run(&self, claim: &Claim, control: &Control) -> Result<TurnRun, RunError> {
         let Some(newest) = claim.entries.last() else { return Err(RunError::Fenced) };
-        if let Some((Command::New, named)) = Command::of(&newest.inbound) {
+        // What the gateway gives itself is no order to the gateway.
+        if newest.errand.is_none()
+            && let Some((command, named)) = Command::of(&newest.inbound)
+        {
             let lang = named.or_else(|| Lang::of_text(&newest.inbound.text)).unwrap_or_else(Lang::current);
-            return Ok(TurnRun {
-                ended: Ended::Notice(lang::new_session(lang)),
-                entries: claim.entries.clone(),
-                transcript: Vec::new(),
-                steps: Vec::new(),
-                usage: Usage::default(),
-                notes: Vec::new(),
-                new_generation: true,
-            });
+            match command {
+                Command::New => {
+                    let said = TurnRun::notice(claim, lang::new_session(lang));
+                    return Ok(TurnRun { new_generation: true, ..said });
+                }
+                Command::Model(wish) => return Ok(self.choose_model(claim, &wish, lang)),
+                // Answered at intake.
+                _ => {}
+            }
         }
+        let model = self.model_of(claim);
         let inbound = &newest.inbound;
         channel_api::panic_point!("turn.said", inbound.text);
         let role = claim.entries.iter().map(|entry| entry.role).min().unwrap_or(Role::Stranger);
@@ -275,12 +305,12 @@ impl Agent {
             memory: role == Role::Owner && !group,
             silent: group || self.config.silent_replies == SilentReplies::Everywhere,
             channel: inbound.channel.as_str(),
-            model: self.model.name(),
+            model: model.name(),
             // A caller may fix the rules' language; otherwise they follow the process, so that the prefix stays stable.
             lang: self.config.lang.unwrap_or_else(Lang::current),
         };
         let brief = self.briefing.brief(&need, &skills, &tools.specs());
-        let (max_messages, max_bytes) = (self.config.history_messages, u64::from(self.history_bytes()));
+        let (max_messages, max_bytes) = (self.config.history_messages, u64::from(self.history_bytes(model.as_ref())));
         let history = self.turns.history(&claim.lease.session, claim.generation, max_messages, max_bytes).await?;
         channel_api::crash_point!("history.read");
         let setup = Setup {
@@ -297,6 +327,12 @@ impl Agent {
         };
         let mut steps = Vec::new();
         let mut n = 0;
+        let (mut usage, mut tally) = (Usage::default(), Tally::default());
+        // What was paid before an interruption is part of what the turn takes.
+        for step in claim.resume.iter().flatten() {
+            usage.add(&step.usage);
+            tally.add(step.usage.total(), step.spent.as_ref().and_then(|spent| spent.cost));
+        }
         let turn = match &claim.resume {
             Some(journal) => {
                 n = journal.iter().map(|step| step.n + 1).max().unwrap_or(0);
@@ -313,6 +349,14 @@ impl Agent {
         };
         let drive = Drive {
             agent: self,
+            model,
+            spender: Spender {
+                agent: self.id.clone(),
+                session: Some(claim.lease.session.clone()),
+                sender: sender_key(inbound),
+                role,
+            },
+            purpose: newest.errand.as_ref().map_or("turn", |errand| errand.kind.as_str()),
             lease: &claim.lease,
             task: newest.id.clone(),
             control,
@@ -323,13 +367,42 @@ impl Agent {
             turn,
             n,
             steps,
-            usage: Usage::default(),
+            usage,
+            tally,
             began: self.clock.monotonic(),
             durable_due: false,
             asked_wait: Duration::ZERO,
             shown: String::new(),
         };
         drive.finish_turn().await
+    }
+
+    /// Who answers this turn: what the errand or the session chose, alone, or else the agent's model with its fallbacks.
+    fn model_of(&self, claim: &Claim) -> Arc<dyn Model> {
+        let errand = claim.entries.last().and_then(|entry| entry.errand.as_ref());
+        let named = errand.and_then(|errand| errand.model.as_ref()).or(claim.choice.model.as_ref());
+        let chosen = named.and_then(|name| self.models.get(name));
+        Arc::clone(chosen.unwrap_or(&self.model))
+    }
+
+    /// Answers `/model`.
+    fn choose_model(&self, claim: &Claim, wish: &ModelWish, lang: Lang) -> TurnRun {
+        let names: Vec<&str> = self.models.keys().map(String::as_str).collect();
+        let list = names.join(", ");
+        let role = claim.entries.iter().map(|entry| entry.role).min().unwrap_or(Role::Stranger);
+        let (text, model) = match wish {
+            ModelWish::Show => (lang::chat_model_is(lang, self.model_of(claim).name(), list), None),
+            _ if role < Role::Trusted => (lang::chat_model_not_yours(lang), None),
+            ModelWish::Default => (lang::chat_model_default(lang, self.model.name()), Some(None)),
+            ModelWish::Named(name) if self.models.contains_key(name) => {
+                (lang::chat_model_set(lang, name), Some(Some(name.clone())))
+            }
+            ModelWish::Named(name) => match nearest(name, &names) {
+                Some(near) => (lang::chat_model_unknown_near(lang, name, near, list), None),
+                None => (lang::chat_model_unknown(lang, name, list), None),
+            },
+        };
+        TurnRun { model, ..TurnRun::notice(claim, text) }
     }
 
     /// The user message of these entries, and of what was heard before them.
@@ -380,6 +453,12 @@ impl Agent {
 /// One turn being driven.
 struct Drive<'a> {
     agent: &'a Agent,
+    /// Who answers.
+    model: Arc<dyn Model>,
+    /// Who pays.
+    spender: Spender,
+    /// What for, in the ledger.
+    purpose: &'static str,
     lease: &'a Lease,
     task: InboxId,
     control: &'a Control,
@@ -393,6 +472,8 @@ struct Drive<'a> {
     /// Steps that wait for the next record or commit 2.
     steps: Vec<StepRecord>,
     usage: Usage,
+    /// The same as budgets count it.
+    tally: Tally,
     began: Duration,
     /// A started effect waits to be recorded.
     durable_due: bool,
@@ -434,10 +515,7 @@ impl Drive<'_> {
                 self.record().await?;
                 return Err(RunError::Retry(why.to_string(), self.asked_wait));
             }
-            turn::Ending::Failed { reason, .. } => {
-                let lang = Lang::of_text(self.entries.last().map_or("", |entry| entry.inbound.text.as_str()));
-                Ended::Failed(reason.line(lang.unwrap_or_else(Lang::current)))
-            }
+            turn::Ending::Failed { reason, .. } => Ended::Failed(reason.line(self.lang())),
         };
         Ok(TurnRun {
             ended,
@@ -446,13 +524,20 @@ impl Drive<'_> {
             entries: self.entries,
             steps: self.steps,
             usage: self.usage,
+            costs: self.tally.costs,
+            model: None,
             new_generation: false,
         })
     }
 
+    /// The language of the newest message.
+    fn lang(&self) -> Lang {
+        let text = self.entries.last().map_or("", |entry| entry.inbound.text.as_str());
+        Lang::of_text(text).unwrap_or_else(Lang::current)
+    }
+
     fn timed_out(&mut self) {
-        let lang = Lang::of_text(self.entries.last().map_or("", |entry| entry.inbound.text.as_str()));
-        let line = lang::turn_took_too_long(lang.unwrap_or_else(Lang::current));
+        let line = lang::turn_took_too_long(self.lang());
         self.turn.fail(FailReason::Ended(line));
     }
 
@@ -484,14 +569,25 @@ impl Drive<'_> {
     }
 
     async fn call_model(&mut self, request: ModelRequest) -> Result<(), RunError> {
-        let clock = &self.agent.clock;
+        let (ledger, clock) = (&self.agent.ledger, &self.agent.clock);
+        let expected = Usage::estimate(&request, &ModelResponse::default()).input;
+        let _hold = match ledger.may_spend(&self.spender, self.model.name(), expected, &self.tally).await {
+            Ok(hold) => hold,
+            Err(NotNow::Store(error)) => return Err(error.into()),
+            Err(NotNow::Reached(reached)) => {
+                info!(budget = reached.key, "a budget is used up and ends the turn");
+                let line = ledger.line(&reached, self.lang(), self.asker.role == Role::Owner);
+                self.turn.fail(FailReason::Ended(line));
+                return Ok(());
+            }
+        };
         let (started_at, began) = (clock.now_ms(), clock.monotonic());
         let progress = Live::new(self);
         let cancel = CancellationToken::new();
         let _ends_with_us = cancel.clone().drop_guard();
         channel_api::crash_point!("model.asked");
         let answer = tokio::select! {
-            answer = self.agent.model.complete(&request, &progress, &cancel) => answer,
+            answer = self.model.complete(&request, &progress, &cancel) => answer,
             () = self.control.stop.cancelled() => Err(ModelError::Cancelled),
             () = self.control.drained.cancelled() => {
                 self.record().await?;
@@ -510,16 +606,16 @@ impl Drive<'_> {
         let ms = clock.monotonic().saturating_sub(began).as_millis() as i64;
         let (state, name, result, usage) = match &answer {
             Ok(response) => (StepState::Finished, response.model.clone(), journal_of(response), response.usage),
-            Err(error) => {
-                (StepState::Failed, self.agent.model.name().to_owned(), journal_of_error(error), Usage::default())
-            }
+            Err(error) => (StepState::Failed, self.model.name().to_owned(), journal_of_error(error), Usage::default()),
         };
-        self.usage.input += usage.input;
-        self.usage.output += usage.output;
-        self.usage.cached += usage.cached;
-        self.usage.estimated |= usage.estimated;
+        let spent = answer.as_ref().ok().map(|response| {
+            let named = Some(response.answered_by.as_str()).filter(|name| !name.is_empty());
+            ledger.paid(&self.spender, named.unwrap_or_else(|| self.model.name()), self.purpose, &usage)
+        });
+        self.usage.add(&usage);
+        self.tally.add(usage.total(), spent.as_ref().and_then(|spent| spent.cost));
         let args = json!({
-            "model": self.agent.model.name(),
+            "model": self.model.name(),
             "prompt": self.prompt,
             "messages": request.messages.len(),
             "tools": request.tools.len(),
@@ -539,6 +635,7 @@ impl Drive<'_> {
             started_at,
             ms,
             usage,
+            spent,
         };
         self.steps.push(step);
         match answer {
@@ -607,6 +704,7 @@ impl Drive<'_> {
             started_at: self.agent.clock.now_ms(),
             ms: 0,
             usage: Usage::default(),
+            spent: None,
         }
     }
 

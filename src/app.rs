@@ -14,6 +14,7 @@ use std::{
 };
 
 use channel_api::{Channel, ChannelContext, ChannelId, Clock, Said};
+use jiff::tz::TimeZone;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tracing::{info, warn};
@@ -38,6 +39,7 @@ use crate::{
     },
     journal::Journal,
     lang::{self, Lang},
+    ledger::Ledger,
     lifecycle::{self, Ended, Lifecycle},
     live,
     marks::Marks,
@@ -48,7 +50,8 @@ use crate::{
     settlements::{Kv, Settlements},
     skills::{self, ProcessEnv, Shelf, Skills, State},
     store::{
-        AccessStore, Apology, BootId, ChannelStore, InboxStore, OutboxStore, SessionStore, Store, TurnStore, Upkeep,
+        AccessStore, Apology, BootId, ChannelStore, InboxStore, LedgerStore, OutboxStore, SessionStore, Store,
+        TurnStore, Upkeep,
         sqlite::{OpenError, SqliteStore},
     },
     supervisor::{self, Health, Watched},
@@ -212,6 +215,7 @@ pub fn build_agents(
     journal: &Journal,
     clock: &Arc<dyn Clock>,
     media: &Arc<MediaFolder>,
+    ledger: &Arc<Ledger>,
 ) -> Result<Agents, StartError> {
     let config = &loaded.config;
     let mut sections = config.models.clone();
@@ -220,6 +224,7 @@ pub fn build_agents(
     }
     let models = model::config::build_all(&sections, clock, &loaded.dir)
         .map_err(|error| StartError::Section { key: error.key.clone(), text: error.text })?;
+    let models = Arc::new(models);
     let home = config_home();
     let limits = &config.limits;
     let parts = tool_parts(loaded, clock);
@@ -227,6 +232,8 @@ pub fn build_agents(
         id: id.to_owned(),
         briefing: Briefing::new(id, workspace.clone(), Arc::clone(shelf), Arc::clone(clock), home.clone()),
         model,
+        models: Arc::clone(&models),
+        ledger: Arc::clone(ledger),
         tools: Registry::builtin(&parts),
         workspace,
         media: Arc::clone(media),
@@ -249,6 +256,15 @@ pub fn build_agents(
         agents.push(build(id, workspace, model));
     }
     Ok(Agents::new(agents))
+}
+
+/// The ledger of this configuration.
+fn open_ledger(loaded: &Loaded, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Arc<Ledger> {
+    let rows = Arc::clone(store) as Arc<dyn LedgerStore>;
+    let models = loaded.config.models.iter();
+    let prices = models.filter_map(|(name, model)| Some((name.clone(), model.price?))).collect();
+    let budget = loaded.config.limits.budget.clone();
+    Arc::new(Ledger::new(rows, Arc::clone(clock), TimeZone::system(), budget, prices))
 }
 
 fn config_home() -> Option<PathBuf> {
@@ -361,7 +377,8 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let journal = Journal::new();
     let (work, lanes, running) = (WakeUp::default(), LaneWakeUp::default(), Running::default());
     let media = open_media(loaded, &clock);
-    let agents = build_agents(loaded, &shelf, &store, &journal, &clock, &media)?;
+    let ledger = open_ledger(loaded, &store, &clock);
+    let agents = build_agents(loaded, &shelf, &store, &journal, &clock, &media, &ledger)?;
     let reach = Reach { running: running.clone(), journal: journal.clone(), lanes: lanes.clone(), work: work.clone() };
     let access = open_access(&store, &channels, &clock, reach).await.map_err(StartError::Recover)?;
     let doors = doors(config, Lang::current());
@@ -389,6 +406,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         stopping: life.stopping.clone(),
         senders: SenderRates::default(),
         turned_away: TurnedAway::default(),
+        ledger: Arc::clone(&ledger),
     });
     let watched: Arc<dyn channel_api::Intake> = Arc::new(Watched {
         intake: Arc::clone(&intake) as Arc<dyn channel_api::Intake>,
@@ -469,6 +487,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         access,
         doors,
         turned_away: intake.turned_away.clone(),
+        ledger,
         clock: Arc::clone(&clock),
         ready: ready_flag.clone(),
         stopping: life.stopping.clone(),

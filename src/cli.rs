@@ -27,6 +27,7 @@ mod sessions;
 mod show;
 mod skills;
 mod trace;
+mod usage;
 
 /// A self-hosted gateway between chat platforms and an agent. 聊天平台与智能体之间的自托管网关。
 #[derive(Debug, Parser)]
@@ -69,6 +70,8 @@ enum Verb {
     Sessions(sessions::Sessions),
     /// Shows what happened in one turn. 显示一次处理的全过程。
     Trace(trace::Trace),
+    /// Shows what models took and cost. 查看模型用量和费用。
+    Usage(usage::Usage),
     /// Messages that could not be processed. 无法处理的消息。
     Dlq(dlq::Dlq),
     /// Reads the gateway's log. 查看日志。
@@ -110,6 +113,7 @@ pub fn main() -> ExitCode {
         Verb::Access(access) => access.run(config, &env),
         Verb::Sessions(sessions) => sessions.run(config, &env),
         Verb::Trace(trace) => trace.run(config, &env),
+        Verb::Usage(usage) => usage.run(config, &env),
         Verb::Dlq(dlq) => dlq.run(config, &env),
         Verb::Logs(logs) => logs.run(config, &env),
         Verb::Prompt(prompt) => prompt.run(config, &env),

@@ -32,9 +32,10 @@ use crate::{
     http::config::{ListenProblem, ServerConfig, is_strong_token},
     intake::access::{self, AccessConfig, ChannelPolicy, Gate, ListProblem},
     lang::{self, Lang, UiConfig},
+    ledger::price::Price,
     logs::LogConfig,
     media::MediaConfig,
-    model::config::ModelConfig,
+    model::config::{ModelConfig, Provider},
     os,
     store::config::StoreConfig,
     tools::ToolsConfig,
@@ -914,8 +915,31 @@ impl Check<'_> {
                 self.error_at(path, line!(config_out_of_range, from, to), None);
             }
         }
+        for (key, _) in limits.budget.numbers().into_iter().filter(|(_, value)| *value < 1) {
+            let path: Vec<&str> = ["limits", "budget"].into_iter().chain(key).collect();
+            self.error_at(&path, line!(config_out_of_range, 1, i64::MAX), None);
+        }
+        self.prices(config);
         if limits.per_sender_per_min == Some(0) {
             self.error_at(&["limits", "per_sender_per_min"], line!(config_out_of_range, 1, u32::MAX), None);
+        }
+    }
+
+    /// A budget of money counts what has a price in its currency; a model without one would go uncounted.
+    fn prices(&mut self, config: &Config) {
+        for (key, cost) in config.limits.budget.costs() {
+            let priced = |price: &Price| price.currency == cost.currency;
+            let free: Vec<&str> = config
+                .models
+                .iter()
+                .filter(|(_, model)| model.provider != Provider::Scripted && !model.price.as_ref().is_some_and(priced))
+                .map(|(name, _)| name.as_str())
+                .collect();
+            let Some(first) = free.first() else { continue };
+            let path: Vec<&str> = ["limits", "budget"].into_iter().chain(key).collect();
+            let hint = line!(config_price_missing_hint, first, cost.currency);
+            let warning = self.finding_at(&path, line!(config_price_missing, words(&free)), Some(hint));
+            self.warnings.push(warning);
         }
     }
 
@@ -1121,7 +1145,8 @@ fn normal(word: &str) -> String {
 }
 
 /// The known word that was probably meant.
-fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+/// What was meant by a word, of those that are known.
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = normal(word);
     let synonym = match word.as_str() {
         "port" | "host" | "bind" | "address" => "listen",

@@ -56,6 +56,21 @@ pub enum ErrandKind {
     Message,
 }
 
+impl ErrandKind {
+    /// Its name in the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Heartbeat => "heartbeat",
+            Self::Schedule => "schedule",
+            Self::Wake => "wake",
+            Self::Hook => "hook",
+            Self::Spawn => "spawn",
+            Self::Report => "report",
+            Self::Message => "message",
+        }
+    }
+}
+
 /// An errand to be queued.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {

@@ -18,8 +18,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{auth::Auth, config::ServerConfig, error::Refusal};
 use crate::{
-    agent::Agents, channels::Channels, config::doors::Door, inbox::WakeUp, intake, journal::Journal, os, store::Store,
-    supervisor::Health, upkeep::Ready,
+    agent::Agents, channels::Channels, config::doors::Door, inbox::WakeUp, intake, journal::Journal, ledger::Ledger,
+    os, store::Store, supervisor::Health, upkeep::Ready,
 };
 
 pub mod config;
@@ -67,6 +67,8 @@ pub struct Http {
     pub doors: Vec<Door>,
     /// For `/api/doors`: where messages were turned away.
     pub turned_away: intake::turned_away::TurnedAway,
+    /// For `/metrics`.
+    pub ledger: Arc<Ledger>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// For `/readyz`.
@@ -224,6 +226,7 @@ fn routes() -> Vec<Route> {
         get("/api/search", Token, routing::get(api::search)),
         get("/api/turns", Token, routing::get(api::turns)),
         get("/api/turns/{id}", Token, routing::get(api::turn)),
+        get("/api/usage", Token, routing::get(api::usage)),
         get("/api/dlq", Token, routing::get(api::dead_letters)),
         post("/api/dlq/{id}/retry", Token, routing::post(api::retry)),
         post("/api/dlq/{id}/drop", Token, routing::post(api::let_go)),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     session::SessionKey,
-    store::{DeadResolution, Store, StoreError, TurnsOf},
+    store::{DeadResolution, SpentAsk, SpentBy, SpentOf, Store, StoreError, TurnsOf},
 };
 
 /// The most rows of one answer.
@@ -54,6 +54,15 @@ pub enum Query {
         /// Of this session.
         session: Option<SessionKey>,
         /// At most this many.
+        limit: u32,
+    },
+    /// `GET /api/usage?by=&since=&limit=` → `{"usage": [SpentRow]}`: what models took and cost, from the day `since` on.
+    Usage {
+        /// What it is summed by.
+        by: SpentBy,
+        /// `2026-11-01`; `None` = from the beginning.
+        since: Option<String>,
+        /// At most this many sums.
         limit: u32,
     },
     /// `GET /api/dlq?after=&limit=` → `{"dead_letters": [DeadLetter], "next"}`, newest first.
@@ -127,6 +136,12 @@ impl Query {
                 query.extend(session.iter().map(|session| ("session", session.to_string())));
                 of(&["api", "turns"], query)
             }
+            Self::Usage { by, since, limit } => {
+                let by = serde_json::to_value(by).ok().and_then(|by| by.as_str().map(str::to_owned));
+                let mut query = vec![number(limit), ("by", by.unwrap_or_default())];
+                query.extend(since.iter().map(|since| ("since", since.clone())));
+                of(&["api", "usage"], query)
+            }
             Self::DeadLetters { after, limit } => {
                 let mut query = vec![number(limit)];
                 query.extend(after.map(|after| ("after", after.to_string())));
@@ -179,6 +194,11 @@ pub async fn answer(store: &dyn Store, query: &Query, now: i64) -> Result<Value,
                 (None, None) => TurnsOf::All,
             };
             json!({ "turns": store.turns(of, most(limit)).await? })
+        }
+        Query::Usage { by, since, limit } => {
+            let (by, since) = (*by, since.clone());
+            let ask = SpentAsk { by, of: SpentOf::All, since, until: None, limit: most(limit) };
+            json!({ "usage": store.spent(&ask).await? })
         }
         Query::DeadLetters { after, limit } => {
             let rows = store.dead_letters(*after, most(limit)).await?;

@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 
 use self::{
     access::Admission,
-    command::{Command, Pair},
+    command::{Command, ModelWish, Pair, UsageWish},
     pairing::{Access, AccessError, SenderRights, shown_id},
     turned_away::TurnedAway,
 };
@@ -27,13 +27,15 @@ use crate::{
     inbox::{Edits, QueueConfig, Running, WakeUp},
     journal::Journal,
     lang::{self, Lang},
+    ledger::{self, Ledger},
     marks::{Marked, Marks},
     outbox::{self, Answers, LaneWakeUp},
     policy::Role,
     session::SessionKey,
     store::{
-        Action, Amended, Amendment, Asked, BootId, Change, InboxStore, MovedGroup, NewBatch, NewEntry, NewHeard,
-        NewPairing, NewPart, OverCap, SessionChange, SessionStore, StoreError, Stored, Who,
+        Action, Amended, Amendment, Asked, BootId, Change, Footer, InboxStore, MovedGroup, NewBatch, NewEntry,
+        NewHeard, NewPairing, NewPart, OverCap, SessionChange, SessionStore, SpentAsk, SpentBy, SpentOf, StoreError,
+        Stored, Who,
     },
     supervisor::{self, Health},
     upkeep::Ready,
@@ -89,6 +91,8 @@ pub struct Intake {
     pub senders: SenderRates,
     /// What the gate turned away, for `doctor`.
     pub turned_away: TurnedAway,
+    /// For `/usage`.
+    pub ledger: Arc<Ledger>,
 }
 
 /// What the gate and the router made of one event.
@@ -238,7 +242,7 @@ impl Intake {
         }
         let rights = self.access.rights(&event.channel, &event.sender.id);
         let admitted = matches!(entry.gate.admit(event, rights.paired, rights.blocked), Admission::Admit(_));
-        !admitted || Command::of(event).is_some_and(|(command, _)| command != Command::New)
+        !admitted || Command::of(event).is_some_and(|(command, _)| !command.waits_its_turn())
     }
 
     /// Gate, session, mode, command: everything before the commit.
@@ -286,14 +290,23 @@ impl Intake {
         let mut queue = event.queue;
         // In a group everybody shares the session: who is a stranger there may look, not steer.
         let shared = event.conversation.kind == ConversationKind::Group;
-        let steers = |command: &Command| matches!(command, Command::New | Command::Stop | Command::Queue(Some(_)));
+        let steers = |command: &Command| {
+            matches!(
+                command,
+                Command::New
+                    | Command::Stop
+                    | Command::Queue(Some(_))
+                    | Command::Model(ModelWish::Default | ModelWish::Named(_))
+                    | Command::Usage(UsageWish::Below(_))
+            )
+        };
         let action = match command {
             Some((command, named)) if shared && role == Role::Stranger && steers(&command) => {
                 let text = lang::command_not_for_strangers(lang(named));
                 let reply = Reply { kind: ReplyKind::Notice, ..Reply::message(text) };
                 Action::Command { parts: notice(entry, &reply, &event, &id, now), change: SessionChange::None }
             }
-            Some((Command::New, _)) => {
+            Some((command, _)) if command.waits_its_turn() => {
                 // A row of the queue: it takes effect between the turns before and after it.
                 queue = Some(QueueMode::Followup);
                 Action::Turn
@@ -426,7 +439,7 @@ impl Intake {
             Command::Help if role == Role::Owner => {
                 (format!("{}\n{}", lang::help(lang), lang::help_owner(lang)), SessionChange::None)
             }
-            Command::Help | Command::New => (lang::help(lang), SessionChange::None),
+            Command::Help | Command::New | Command::Model(_) => (lang::help(lang), SessionChange::None),
             Command::WhoAmI => {
                 let text = lang::whoami(lang, &event.channel, &event.sender.id, role.as_str(), asked.why());
                 (text, SessionChange::None)
@@ -456,10 +469,43 @@ impl Intake {
                 let named = mode.unwrap_or_else(|| entry.mode(self.queue.mode));
                 (lang::queue_mode_set(lang, named.as_str()), SessionChange::Mode(*mode))
             }
+            Command::Usage(UsageWish::Show) => (self.usage(asked, session).await?, SessionChange::None),
+            Command::Usage(UsageWish::Below(footer)) => {
+                let text = match footer {
+                    Footer::Off => lang::usage_below_off(lang),
+                    Footer::Tokens => lang::usage_below_tokens(lang),
+                    Footer::Full => lang::usage_below_full(lang),
+                };
+                (text, SessionChange::Footer(*footer))
+            }
+            Command::Usage(UsageWish::Unclear(word)) => (lang::usage_unknown(lang, word), SessionChange::None),
             Command::BadQueueMode(name) => (lang::queue_mode_unknown(lang, name), SessionChange::None),
             // Decided before, by `decide`.
             Command::Pair(_) | Command::Block(_) | Command::Unblock(_) => (lang::owner_only(lang), SessionChange::None),
         })
+    }
+
+    /// What models took and cost: in this conversation, and for the sender; an owner in a direct chat sees everybody's.
+    async fn usage(&self, asked: &Asking<'_>, session: &SessionKey) -> Result<String, IntakeError> {
+        let Asking { event, role, lang, .. } = *asked;
+        let sum = async |of: SpentOf, since: Option<String>| -> Result<String, IntakeError> {
+            let ask = SpentAsk { by: SpentBy::Total, of, since, until: None, limit: 1 };
+            let sum = self.ledger.store().spent(&ask).await.map_err(unavailable)?.pop().unwrap_or_default();
+            Ok(ledger::line_of(lang, sum.calls, &sum.usage, &sum.costs))
+        };
+        let sender = || SpentOf::Sender(ledger::sender_key(event));
+        let (day, month) = (self.ledger.day(), self.ledger.month());
+        let mut lines = vec![
+            lang::usage_last_turn(lang, sum(SpentOf::LastTurn(session.clone()), None).await?),
+            lang::usage_session(lang, sum(SpentOf::Session(session.clone()), None).await?),
+            lang::usage_you_today(lang, sum(sender(), Some(day.clone())).await?),
+            lang::usage_you_month(lang, sum(sender(), Some(month.clone())).await?),
+        ];
+        if role == Role::Owner && event.conversation.kind == ConversationKind::Direct {
+            lines.push(lang::usage_all_today(lang, sum(SpentOf::All, Some(day)).await?));
+            lines.push(lang::usage_all_month(lang, sum(SpentOf::All, Some(month)).await?));
+        }
+        Ok(lines.join("\n"))
     }
 
     /// Does what an owner says about who may write; the answer. Done before the commit of the command's row: everything

@@ -1130,8 +1130,8 @@ catalogue! {
 // Chat: the answers to commands.
 catalogue! {
     help() {
-        en: "I answer what you write. Commands:\n/help – this text\n/status – what is going on\n/whoami – your id and role\n/new – a new conversation\n/stop (or “stop”) – stop what I am doing\n/queue collect|followup|steer|interrupt|default – what happens to messages while I work",
-        zh: "直接发消息即可。可用命令：\n/帮助 – 显示本说明\n/状态 – 查看当前情况\n/我是谁 – 查看您的 ID 和角色\n/新对话 – 开始新的对话\n/停止（或“停止”）– 停止当前任务\n/队列 合并|逐条|插入|打断|默认 – 设置忙碌时新消息的处理方式",
+        en: "I answer what you write. Commands:\n/help – this text\n/status – what is going on\n/whoami – your id and role\n/new – a new conversation\n/stop (or “stop”) – stop what I am doing\n/queue collect|followup|steer|interrupt|default – what happens to messages while I work\n/usage – what models took and cost\n/model – which model answers here",
+        zh: "直接发消息即可。可用命令：\n/帮助 – 显示本说明\n/状态 – 查看当前情况\n/我是谁 – 查看您的 ID 和角色\n/新对话 – 开始新的对话\n/停止（或“停止”）– 停止当前任务\n/队列 合并|逐条|插入|打断|默认 – 设置忙碌时新消息的处理方式\n/用量 – 查看用量和费用\n/模型 – 查看或切换本会话的模型",
     }
     status(version, session, running, waiting, mode) {
         en: "crawfish {version}\nSession: {session}\nRunning now: {running}\nWaiting messages: {waiting}\nQueue mode: {mode}",
@@ -1465,6 +1465,126 @@ catalogue! {
     model_no_tools() {
         en: "I would need a tool for that, and I may not use one here.",
         zh: "这需要用到工具，但我在这里不能使用。",
+    }
+}
+
+// Usage, cost, budgets and the choice of a model.
+catalogue! {
+    budget_tokens(n) {
+        en: "{n} tokens",
+        zh: "{n} 个 token",
+    }
+    budget_turn(limit) {
+        en: "this task has used up its budget of {limit}; a new message begins with a new one",
+        zh: "本次任务的预算（{limit}）已用完；发送新消息会重新计算",
+    }
+    budget_session(limit, at) {
+        en: "this chat has used up its budget of {limit} for today; there is a new one from {at}",
+        zh: "本会话今天的预算（{limit}）已用完；{at} 起恢复",
+    }
+    budget_sender(limit, at) {
+        en: "you have used up your budget of {limit} for today; there is a new one from {at}",
+        zh: "您今天的预算（{limit}）已用完；{at} 起恢复",
+    }
+    budget_day(limit, at) {
+        en: "today's budget of {limit} for everybody is used up; there is a new one from {at}",
+        zh: "今天所有人合计的预算（{limit}）已用完；{at} 起恢复",
+    }
+    budget_raise(key) {
+        en: " (`{key}` in the configuration raises it)",
+        zh: "（可在配置中调高 `{key}`）",
+    }
+    usage_tokens(about, input, cached, output) {
+        en: "{about}{input} tokens in ({cached} cached), {output} out",
+        zh: "{about}输入 {input}（缓存 {cached}）、输出 {output} token",
+    }
+    usage_sum(calls, tokens) {
+        en: "{calls} model calls, {tokens}",
+        zh: "调用模型 {calls} 次，{tokens}",
+    }
+    usage_with_cost(line, cost) {
+        en: "{line}, {cost}",
+        zh: "{line}，{cost}",
+    }
+    usage_nothing() {
+        en: "nothing",
+        zh: "无",
+    }
+    usage_last_turn(sum) {
+        en: "Last answer here: {sum}",
+        zh: "本会话最近一次回答：{sum}",
+    }
+    usage_session(sum) {
+        en: "This conversation: {sum}",
+        zh: "本会话合计：{sum}",
+    }
+    usage_you_today(sum) {
+        en: "You today: {sum}",
+        zh: "您今天：{sum}",
+    }
+    usage_you_month(sum) {
+        en: "You this month: {sum}",
+        zh: "您本月：{sum}",
+    }
+    usage_all_today(sum) {
+        en: "Everybody today: {sum}",
+        zh: "所有人今天：{sum}",
+    }
+    usage_all_month(sum) {
+        en: "Everybody this month: {sum}",
+        zh: "所有人本月：{sum}",
+    }
+    usage_below_off() {
+        en: "Nothing stands below answers any more.",
+        zh: "回答下方不再显示用量。",
+    }
+    usage_below_tokens() {
+        en: "The tokens of each answer stand below it from now on; /usage off ends that.",
+        zh: "从现在起，回答下方会显示 token 用量；发送 /用量 关 取消。",
+    }
+    usage_below_full() {
+        en: "The tokens and the cost of each answer stand below it from now on; /usage off ends that.",
+        zh: "从现在起，回答下方会显示 token 用量和费用；发送 /用量 关 取消。",
+    }
+    usage_unknown(word) {
+        en: "/usage shows what was used. “{word}” is not known; full, tokens or off say what stands below answers.",
+        zh: "/用量 查看用量。不认识“{word}”；可用 完整、tokens、关 设置回答下方显示什么。",
+    }
+    chat_model_is(name, list) {
+        en: "Model of this conversation: {name}\nThere are: {list}\n/model NAME changes it, /model default goes back.",
+        zh: "本会话的模型：{name}\n可选：{list}\n发送 /模型 名称 切换，/模型 默认 恢复。",
+    }
+    chat_model_set(name) {
+        en: "This conversation now asks {name}, and no other model when it does not answer. /model default goes back.",
+        zh: "本会话现在使用 {name}；它无响应时不会换用其他模型。发送 /模型 默认 恢复。",
+    }
+    chat_model_default(name) {
+        en: "This conversation asks the usual model again: {name}.",
+        zh: "本会话已恢复使用默认模型：{name}。",
+    }
+    chat_model_unknown(name, list) {
+        en: "There is no model “{name}”. There are: {list}",
+        zh: "没有名为“{name}”的模型。可选：{list}",
+    }
+    chat_model_unknown_near(name, near, list) {
+        en: "There is no model “{name}”. Did you mean {near}? There are: {list}",
+        zh: "没有名为“{name}”的模型。您是否想用 {near}？可选：{list}",
+    }
+    chat_model_not_yours() {
+        en: "Only owners and trusted senders choose the model.",
+        zh: "只有主人和受信任的人可以切换模型。",
+    }
+    config_price_missing(names) {
+        en: "it counts only models with a price in its currency; these have none: {names}",
+        zh: "它只计入以该货币标价的模型；以下模型没有这种价格：{names}",
+    }
+    config_price_missing_hint(name, currency) {
+        en: "write [models.{name}.price] with currency = \"{currency}\"",
+        zh: "请添加 [models.{name}.price]，并写 currency = \"{currency}\"",
+    }
+    cli_since_form() {
+        en: "--since takes today, month, all, a number of days like 7d, or a day like 2026-11-30",
+        zh: "--since 可填 today、month、all、天数（如 7d）或日期（如 2026-11-30）",
     }
 }
 

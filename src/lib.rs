@@ -60,6 +60,7 @@ pub mod egress;
 pub mod errand;
 pub mod journal;
 pub mod lang;
+pub mod ledger;
 pub mod lifecycle;
 pub mod logs;
 pub mod media;

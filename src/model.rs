@@ -144,6 +144,8 @@ pub struct ModelResponse {
     pub usage: Usage,
     /// The model that answered, as the provider names it.
     pub model: String,
+    /// The same by its name in the configuration, where a model is made of several; empty = the one that was asked.
+    pub answered_by: String,
     /// The provider's id of the request, for support.
     pub request_id: Option<String>,
 }
@@ -172,12 +174,29 @@ pub struct Usage {
     pub output: u64,
     /// Of the request, those read from the provider's cache.
     pub cached: u64,
+    /// Of the request, those written to the provider's cache, where that has a price of its own.
+    #[serde(default)]
+    pub cache_write: u64,
     /// Counted by us.
     #[serde(default)]
     pub estimated: bool,
 }
 
 impl Usage {
+    /// Of request and answer together.
+    pub fn total(&self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+
+    /// Adds what another answer took.
+    pub fn add(&mut self, more: &Self) {
+        self.input += more.input;
+        self.output += more.output;
+        self.cached += more.cached;
+        self.cache_write += more.cache_write;
+        self.estimated |= more.estimated;
+    }
+
     /// A rough count for providers that give none: four bytes a token, which is near for English and for Chinese alike.
     pub fn estimate(request: &ModelRequest, response: &ModelResponse) -> Self {
         let calls = |calls: &[ToolCall]| -> usize {
@@ -190,7 +209,13 @@ impl Usage {
         let tools = request.tools.iter().map(|tool| tool.name.len() + tool.description.len() + 128);
         let input = request.system.len() + messages.sum::<usize>() + tools.sum::<usize>();
         let output = response.text.len() + calls(&response.calls);
-        Self { input: input.div_ceil(4) as u64, output: output.div_ceil(4) as u64, cached: 0, estimated: true }
+        Self {
+            input: input.div_ceil(4) as u64,
+            output: output.div_ceil(4) as u64,
+            cached: 0,
+            cache_write: 0,
+            estimated: true,
+        }
     }
 }
 

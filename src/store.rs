@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::{
     errand::Errand,
     lang::Lang,
+    ledger::money::{Cost, Costs},
     model::{Message, Usage},
     policy::Role,
     session::SessionKey,
@@ -314,6 +315,8 @@ pub enum SessionChange {
     None,
     /// Sets the session's queue mode; `None` goes back to the channel's.
     Mode(Option<QueueMode>),
+    /// Sets what stands below its answers.
+    Footer(Footer),
     /// Stops the running turn and settles what waits (`silent` = `stopped`).
     Stop,
 }
@@ -409,6 +412,8 @@ pub struct Claim {
     pub agent: String,
     /// The session's generation: raised by `/new`; history is read within it.
     pub generation: i64,
+    /// What the session chose for itself.
+    pub choice: SessionChoice,
     /// The entries, oldest first; never empty.
     pub entries: Vec<InboxEntry>,
     /// What was heard in the session since its last finished turn, oldest first. A turn that goes on has what it had; the
@@ -473,8 +478,12 @@ pub struct Finish {
     pub parts: Vec<NewPart>,
     /// Opens a new generation after the transcript (`/new`).
     pub new_generation: bool,
-    /// What the turn cost.
+    /// What the whole turn took, interrupted tries included.
     pub usage: Usage,
+    /// What the whole turn cost.
+    pub costs: Costs,
+    /// Sets the session's model (`/model`); `Some(None)` goes back to the agent's.
+    pub model: Option<Option<String>>,
     /// Findings for the trace (a claim without a step, a repaired argument), one line each.
     pub notes: Vec<String>,
     /// Now.
@@ -669,6 +678,26 @@ pub struct StepRecord {
     pub ms: i64,
     /// For the model: tokens.
     pub usage: Usage,
+    /// For the model, when it answered: its row in the ledger, written with the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent: Option<Spent>,
+}
+
+/// What a call of a model is in the ledger, besides its tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    /// The agent that asked.
+    pub agent: String,
+    /// Channel and sender id of who is answered; empty = nobody.
+    pub sender: String,
+    /// The model that answered, by its name in the configuration.
+    pub model: String,
+    /// What for: `turn`, or a word for what else a model was asked.
+    pub purpose: String,
+    /// The day it was paid, `2026-11-30`, by the gateway's time zone.
+    pub day: String,
+    /// What it cost; `None` = the model has no price.
+    pub cost: Option<Cost>,
 }
 
 /// What a step is.
@@ -948,6 +977,47 @@ pub struct SessionRow {
     pub created_at: i64,
     /// When something last happened.
     pub updated_at: i64,
+    /// What it chose for itself.
+    #[serde(default)]
+    pub choice: SessionChoice,
+}
+
+/// What a session chose for itself in chat.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionChoice {
+    /// The model, by its name in the configuration; `None` = the agent's.
+    pub model: Option<String>,
+    /// What stands below its answers.
+    pub footer: Footer,
+}
+
+/// What stands below the answers of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Footer {
+    /// Nothing.
+    #[default]
+    Off,
+    /// The tokens of the turn.
+    Tokens,
+    /// Its tokens and its cost.
+    Full,
+}
+
+impl Footer {
+    /// Its name in rows and commands.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Tokens => "tokens",
+            Self::Full => "full",
+        }
+    }
+
+    /// That of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Off, Self::Tokens, Self::Full].into_iter().find(|footer| footer.as_str() == name)
+    }
 }
 
 /// A stored message of a conversation.
@@ -965,6 +1035,114 @@ pub struct MessageRow {
     pub message: Message,
     /// When.
     pub created_at: i64,
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What models cost.
+
+/// The ledger: one row a call of a model. Those of a turn are written with their steps ([`StepRecord::spent`]).
+#[async_trait]
+pub trait LedgerStore: Send + Sync + 'static {
+    /// Writes what belongs to no step. The same id of the same turn is written once.
+    async fn spend(&self, spend: NewSpend) -> Result<(), StoreError>;
+
+    /// Everything of one day, summed by session, sender and currency.
+    async fn spent_on(&self, day: &str) -> Result<Vec<DaySpent>, StoreError>;
+
+    /// Sums for people: by the day the newest first, else what took the most tokens first.
+    async fn spent(&self, ask: &SpentAsk) -> Result<Vec<SpentRow>, StoreError>;
+}
+
+/// What was spent outside of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewSpend {
+    /// Its id, unique in its turn.
+    pub id: String,
+    /// The turn it belongs to, if any.
+    pub turn: Option<TurnId>,
+    /// The session it belongs to, if any.
+    pub session: Option<SessionKey>,
+    /// Who, what and when.
+    pub spent: Spent,
+    /// The tokens.
+    pub usage: Usage,
+    /// When.
+    pub at: i64,
+}
+
+/// What one sender spent in one session and one currency on one day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaySpent {
+    /// The session.
+    pub session: Option<SessionKey>,
+    /// Channel and sender id.
+    pub sender: String,
+    /// Tokens of requests and answers.
+    pub tokens: u64,
+    /// Money.
+    pub cost: Option<Cost>,
+}
+
+/// What is asked of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpentAsk {
+    /// What the rows are summed by.
+    pub by: SpentBy,
+    /// Of what.
+    pub of: SpentOf,
+    /// From this day on, `2026-11-01`.
+    pub since: Option<String>,
+    /// Up to this day.
+    pub until: Option<String>,
+    /// At most so many sums.
+    pub limit: u32,
+}
+
+/// What rows of the ledger are summed by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpentBy {
+    /// All in one; its key is empty.
+    Total,
+    /// The day.
+    #[default]
+    Day,
+    /// The model's name in the configuration.
+    Model,
+    /// Channel and sender id.
+    Sender,
+    /// The session.
+    Session,
+    /// The agent.
+    Agent,
+    /// What for.
+    Purpose,
+}
+
+/// Which rows of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpentOf {
+    /// All.
+    All,
+    /// Those of a session.
+    Session(SessionKey),
+    /// Those of the last turn of a session that cost anything.
+    LastTurn(SessionKey),
+    /// Those of a sender: channel and sender id.
+    Sender(String),
+}
+
+/// A sum.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpentRow {
+    /// What it is the sum of.
+    pub key: String,
+    /// Answers of models.
+    pub calls: u64,
+    /// Tokens.
+    pub usage: Usage,
+    /// Money, each currency by itself.
+    pub costs: Costs,
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -1299,11 +1477,19 @@ impl Default for Retention {
 
 /// All of them, for the wiring alone.
 pub trait Store:
-    InboxStore + TurnStore + OutboxStore + SessionStore + AccessStore + ChannelStore + EventStore + Upkeep
+    InboxStore + TurnStore + OutboxStore + SessionStore + LedgerStore + AccessStore + ChannelStore + EventStore + Upkeep
 {
 }
 
 impl<T> Store for T where
-    T: InboxStore + TurnStore + OutboxStore + SessionStore + AccessStore + ChannelStore + EventStore + Upkeep
+    T: InboxStore
+        + TurnStore
+        + OutboxStore
+        + SessionStore
+        + LedgerStore
+        + AccessStore
+        + ChannelStore
+        + EventStore
+        + Upkeep
 {
 }

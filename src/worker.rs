@@ -22,6 +22,7 @@ use crate::{
     intake::{command::Command, settled_parts},
     journal::Journal,
     lang::{self, Lang},
+    ledger,
     live::{self, Progress, Showing},
     marks::Marks,
     outbox::{self, Answers, LaneWakeUp},
@@ -359,12 +360,18 @@ impl Worker {
 
     /// Commit 2, and everything it wakes.
     async fn finish(&self, claim: Claim, run: TurnRun, shown: Option<Shown>) {
-        let Claim { lease, agent, .. } = claim;
+        let Claim { lease, agent, choice, .. } = claim;
         let Some(answered) = run.entries.last() else { return };
         let files = self.files(&agent, &lease.session, &run).await;
         let mut notes = run.notes.clone();
         notes.extend(files.notes.iter().cloned());
-        let (outcome, reply) = self.outcome(&run, answered, files);
+        let (outcome, mut reply) = self.outcome(&run, answered, files);
+        let lang = Lang::of_text(&answered.inbound.text).unwrap_or_else(Lang::current);
+        if let (Some(reply), Ended::Answer(_), TurnOutcome::Replied) = (&mut reply, &run.ended, &outcome)
+            && let Some(below) = ledger::below(choice.footer, lang, &run.usage, &run.costs)
+        {
+            reply.text = format!("{}\n\n{below}", reply.text);
+        }
         let mut parts = match (&reply, self.channels.get(&answered.inbound.channel)) {
             (Some(reply), Some(entry)) => {
                 let answers = Answers { entry: &answered.id, platform_id: &answered.inbound.platform_id };
@@ -403,6 +410,8 @@ impl Worker {
             parts,
             new_generation: run.new_generation,
             usage: run.usage,
+            costs: run.costs,
+            model: run.model,
             notes,
             now: self.clock.now_ms(),
             debounce_ms: self.debounce_ms,

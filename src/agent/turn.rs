@@ -1206,6 +1206,7 @@ fn response_of(row: &Value) -> Option<ModelResponse> {
         opaque: object.get("opaque").filter(|opaque| !opaque.is_null()).cloned(),
         usage: piece::<Usage>(object, "usage"),
         model: string("model").unwrap_or_default(),
+        answered_by: String::new(),
         request_id: string("request_id"),
     })
 }

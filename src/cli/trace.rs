@@ -14,6 +14,7 @@ use super::{
 use crate::{
     config::Env,
     inspect::Query,
+    ledger::money::Costs,
     store::{StepKind, StepState, TurnRow, TurnTrace},
     terminal,
 };
@@ -61,8 +62,11 @@ impl Trace {
         let reason = turn.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
         show::line(&format!("{} {}{reason} · {}{took}", turn.id, turn.state, turn.session));
         let usage = turn.usage;
+        let mut costs = Costs::default();
+        trace.steps.iter().filter_map(|step| step.spent.as_ref()?.cost).for_each(|cost| costs.add(cost));
+        let cost = if costs.is_empty() { String::new() } else { format!(" · {costs}") };
         show::line(&format!(
-            "{} · {} + {} tokens, {} cached",
+            "{} · {} + {} tokens, {} cached{cost}",
             show::time(turn.started_at),
             usage.input,
             usage.output,
@@ -83,7 +87,13 @@ impl Trace {
                 StepKind::Tool => "tool",
             };
             let again = if step.attempt > 1 { format!(" (#{})", step.attempt) } else { String::new() };
-            show::line(&format!("{mark} {}. {kind} {}{again} · {} ms", step.n + 1, step.name, step.ms));
+            let tokens = match step.usage {
+                usage if usage.total() == 0 => String::new(),
+                usage => format!(" · {} + {} tokens, {} cached", usage.input, usage.output, usage.cached),
+            };
+            let cost = step.spent.as_ref().and_then(|spent| spent.cost);
+            let cost = cost.map_or_else(String::new, |cost| format!(" · {cost}"));
+            show::line(&format!("{mark} {}. {kind} {}{again} · {} ms{tokens}{cost}", step.n + 1, step.name, step.ms));
             for value in [&step.args, &step.result] {
                 if !value.is_null() {
                     show::line(&format!("    {}", self.short(&flat(value))));

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::budget::BudgetConfig;
+
 /// `[limits]`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -18,6 +20,8 @@ pub struct LimitsConfig {
     pub turn_max_s: u64,
     /// Seconds running turns get to reach a safe point when the gateway stops.
     pub drain_s: u64,
+    /// What may be spent.
+    pub budget: BudgetConfig,
 }
 
 impl Default for LimitsConfig {
@@ -29,6 +33,7 @@ impl Default for LimitsConfig {
             turn_idle_s: 600,
             turn_max_s: 3600,
             drain_s: 6,
+            budget: BudgetConfig::default(),
         }
     }
 }

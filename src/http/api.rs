@@ -25,7 +25,7 @@ use crate::{
     lang::Lang,
     policy::{Asker, Role, Verdict, may_use},
     session::SessionKey,
-    store::{DeadResolution, StoreError, Who},
+    store::{DeadResolution, SpentBy, StoreError, Who},
 };
 
 /// Rows of a page unless `limit` says otherwise.
@@ -68,6 +68,8 @@ pub struct Listing {
     task: Option<String>,
     session: Option<String>,
     agent: Option<String>,
+    since: Option<String>,
+    by: Option<SpentBy>,
 }
 
 impl Listing {
@@ -141,6 +143,13 @@ pub async fn turns(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answer
     let limit = ask.limit();
     let (task, session) = (ask.task.map(InboxId::from), ask.session.map(SessionKey::from));
     asked(&server, Query::Turns { task, session, limit }).await
+}
+
+/// `GET /api/usage?by=&since=`: what models took and cost.
+pub async fn usage(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answer {
+    let limit = ask.limit();
+    let since = ask.since.filter(|day| !day.is_empty() && day.len() <= 32);
+    asked(&server, Query::Usage { by: ask.by.unwrap_or_default(), since, limit }).await
 }
 
 /// `GET /api/turns/{id}`: the turn with its messages, steps and parts.

@@ -1,6 +1,6 @@
 //! `GET /metrics`: the gateway's figures in Prometheus' text format, for whoever holds the token.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use axum::{
     extract::State,
@@ -10,7 +10,7 @@ use axum::{
 use tracing::warn;
 
 use super::{Server, error::Refusal};
-use crate::supervisor::ChannelHealth;
+use crate::{ledger::Meter, supervisor::ChannelHealth};
 
 /// The most dead letters that are counted: whoever has so many has other worries.
 const DEAD_COUNTED: u32 = 1000;
@@ -51,6 +51,30 @@ pub async fn page(State(server): State<Arc<Server>>) -> Response {
     }
 }
 
+/// What models took and cost since the process started.
+fn models(text: &mut String, meters: &BTreeMap<String, Meter>) {
+    let head = |text: &mut String, name: &str, help: &str| {
+        let _ = writeln!(text, "# HELP crawfish_model_{name} {help}\n# TYPE crawfish_model_{name} counter");
+    };
+    head(text, "calls_total", "Answers of the model.");
+    for (name, meter) in meters {
+        let _ = writeln!(text, "crawfish_model_calls_total{{model=\"{name}\"}} {}", meter.calls);
+    }
+    head(text, "tokens_total", "Tokens; those read from the provider's cache are part of the input.");
+    for (name, Meter { usage, .. }) in meters {
+        for (kind, tokens) in [("input", usage.input), ("output", usage.output), ("cached", usage.cached)] {
+            let _ = writeln!(text, "crawfish_model_tokens_total{{model=\"{name}\",kind=\"{kind}\"}} {tokens}");
+        }
+    }
+    head(text, "cost_total", "Money, by currency.");
+    for (name, meter) in meters {
+        for cost in meter.costs.iter() {
+            let (currency, amount) = (cost.currency, cost.amount());
+            let _ = writeln!(text, "crawfish_model_cost_total{{model=\"{name}\",currency=\"{currency}\"}} {amount}");
+        }
+    }
+}
+
 async fn text(server: &Server) -> Result<String, crate::store::StoreError> {
     let http = &server.http;
     let now = http.clock.now_ms();
@@ -65,6 +89,7 @@ async fn text(server: &Server) -> Result<String, crate::store::StoreError> {
             }
         }
     }
+    models(&mut text, &http.ledger.meters());
     let load = http.store.load().await?;
     let dead = http.store.dead_letters(None, DEAD_COUNTED).await?.len();
     let ready = http.ready.is_ready() && !http.stopping.is_cancelled();

@@ -103,6 +103,10 @@ async fn start_on(
     let (store, intake, access) = parts(&channels);
     let context = fake::context(intake.clone(), clock.clone());
     let (ready, health, stopping) = (Ready::default(), Health::default(), CancellationToken::new());
+    let rows = Arc::clone(&store) as Arc<dyn crate::store::LedgerStore>;
+    let zone = jiff::tz::TimeZone::UTC;
+    let ledger = crate::ledger::Ledger::new(rows, clock.clone(), zone, Default::default(), Default::default());
+    let ledger = Arc::new(ledger);
     let http = Arc::new(Http {
         config,
         data_dir: dir.path().to_owned(),
@@ -116,6 +120,7 @@ async fn start_on(
         agents: Agents::new([]),
         access,
         turned_away: Default::default(),
+        ledger,
         doors: crate::config::doors::doors(&Default::default(), crate::lang::Lang::En),
         clock,
         ready: ready.clone(),

@@ -2,7 +2,7 @@
 
 use channel_api::{Inbound, QueueMode};
 
-use crate::{lang::Lang, policy::Role};
+use crate::{lang::Lang, policy::Role, store::Footer};
 
 /// A command of a person to the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,12 +21,38 @@ pub enum Command {
     Queue(Option<Option<QueueMode>>),
     /// A queue mode that does not exist.
     BadQueueMode(String),
+    /// The session's model: a row of the queue, not answered at intake.
+    Model(ModelWish),
+    /// What models took and cost, or what stands below answers.
+    Usage(UsageWish),
     /// Who waits to be let in, and the owner's decision.
     Pair(Pair),
     /// Shuts a sender out: an id as it was written, or the sender of the message that this one answers.
     Block(Option<String>),
     /// Ends that.
     Unblock(Option<String>),
+}
+
+/// What `/model` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelWish {
+    /// Which is it, and which are there?
+    Show,
+    /// Back to the agent's own.
+    Default,
+    /// This one, as it was written.
+    Named(String),
+}
+
+/// What `/usage` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UsageWish {
+    /// What was used.
+    Show,
+    /// Put this below answers.
+    Below(Footer),
+    /// Something else.
+    Unclear(String),
 }
 
 /// What `/pair` says.
@@ -51,6 +77,11 @@ pub enum Pair {
 }
 
 impl Command {
+    /// Whether it is a row of the queue that takes effect between the turns before and after it.
+    pub fn waits_its_turn(&self) -> bool {
+        matches!(self, Self::New | Self::Model(_))
+    }
+
     /// Whether it is about who may write: the owners' alone.
     pub fn is_about_access(&self) -> bool {
         matches!(self, Self::Pair(_) | Self::Block(_) | Self::Unblock(_))
@@ -115,6 +146,18 @@ impl Command {
                     None => Self::BadQueueMode(mode.chars().take(32).collect()),
                 },
             },
+            "model" | "models" | "模型" if whole => Self::Model(match (argument, as_written(&folded).next()) {
+                ("default" | "reset" | "默认", _) => ModelWish::Default,
+                (_, Some(name)) => ModelWish::Named(name.chars().take(64).collect()),
+                (_, None) => ModelWish::Show,
+            }),
+            "usage" | "cost" | "用量" | "费用" => Self::Usage(match argument {
+                "" => UsageWish::Show,
+                "full" | "完整" => UsageWish::Below(Footer::Full),
+                "tokens" | "token" => UsageWish::Below(Footer::Tokens),
+                "off" | "关" | "关闭" => UsageWish::Below(Footer::Off),
+                other => UsageWish::Unclear(other.chars().take(32).collect()),
+            }),
             "pair" | "pairing" | "配对" if whole => Self::Pair(pair(as_written(&folded))),
             "block" | "拉黑" if whole => Self::Block(as_written(&folded).next().map(str::to_owned)),
             "unblock" | "解除拉黑" if whole => Self::Unblock(as_written(&folded).next().map(str::to_owned)),
@@ -225,6 +268,13 @@ mod tests {
             ("/拉黑 123", Some(Command::Block(Some("123".into())))),
             ("/解除拉黑 123", Some(Command::Unblock(Some("123".into())))),
             ("/blocked", None),
+            ("/model", Some(Command::Model(ModelWish::Show))),
+            ("/模型 默认", Some(Command::Model(ModelWish::Default))),
+            ("/model Qwen-Max", Some(Command::Model(ModelWish::Named("Qwen-Max".into())))),
+            ("/usage", Some(Command::Usage(UsageWish::Show))),
+            ("/用量 完整", Some(Command::Usage(UsageWish::Below(Footer::Full)))),
+            ("/usage off", Some(Command::Usage(UsageWish::Below(Footer::Off)))),
+            ("/usage sideways", Some(Command::Usage(UsageWish::Unclear("sideways".into())))),
         ];
         for (text, expected) in table {
             assert_eq!(Command::parse(text).map(|(command, _)| command), expected, "{text:?}");

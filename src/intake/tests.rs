@@ -55,6 +55,13 @@ async fn kit_with(edits: Edits, more: &str) -> Kit {
         stopping: CancellationToken::new(),
         senders: SenderRates::default(),
         turned_away: TurnedAway::default(),
+        ledger: Arc::new(crate::ledger::Ledger::new(
+            store.clone(),
+            clock.clone(),
+            jiff::tz::TimeZone::UTC,
+            Default::default(),
+            Default::default(),
+        )),
         channels,
         clock,
     };

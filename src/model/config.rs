@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     lang::{self, Lang},
+    ledger::price::Price,
     secrets::{Redactor, Secret},
 };
 
@@ -64,6 +65,9 @@ pub struct ModelConfig {
     /// How many seconds it may take to begin an answer (1 to 600), e.g. longer for a large model on a small machine.
     #[serde(default = "default_first_byte")]
     pub first_byte_timeout: u64,
+    /// What it costs; `None` = its tokens are counted and no money is.
+    #[serde(default)]
+    pub price: Option<Price>,
     /// Where the server differs from what is known of its host.
     #[serde(default)]
     pub quirks: QuirkOverrides,
@@ -98,6 +102,7 @@ impl ModelConfig {
             context_tokens: None,
             max_tokens: None,
             first_byte_timeout: default_first_byte(),
+            price: None,
             quirks: QuirkOverrides::default(),
         }
     }

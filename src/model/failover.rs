@@ -52,7 +52,10 @@ impl Model for Failover {
         let mut fatal = None;
         for (place, model) in self.models.iter().enumerate() {
             let error = match model.complete(request, &shown, cancel).await {
-                Ok(response) => {
+                Ok(mut response) => {
+                    if response.answered_by.is_empty() {
+                        model.name().clone_into(&mut response.answered_by);
+                    }
                     if place > 0 {
                         tracing::info!(model = self.name, answered = model.name(), "a fallback model answered");
                     }

@@ -335,6 +335,7 @@ impl Reader for Answer {
             opaque: (!opaque.is_empty()).then_some(Value::Object(opaque)),
             usage: answer.usage.unwrap_or_default(),
             model: answer.model,
+            answered_by: String::new(),
             request_id: answer.id,
         }
     }
@@ -536,6 +537,7 @@ fn usage_of(usage: &Value) -> Option<Usage> {
             &usage["cached_tokens"],
         ])
         .unwrap_or(0),
+        cache_write: 0,
         estimated: false,
     })
 }

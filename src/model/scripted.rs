@@ -407,6 +407,7 @@ impl Answer {
                     input: usage.input,
                     output: usage.output,
                     cached: usage.cached,
+                    cache_write: 0,
                     estimated: false,
                 }),
                 error: text.error,
@@ -890,7 +891,7 @@ rules:
         assert_eq!(*seen.0.lock().expect("not poisoned"), ["partial"]);
         let cut = reply(&model, vec![user("cut")]).await.expect("partial");
         assert_eq!((cut.text.as_str(), cut.finish), ("half", Finish::Cut));
-        assert_eq!(cut.usage, Usage { input: 3, output: 2, cached: 1, estimated: false });
+        assert_eq!(cut.usage, Usage { input: 3, output: 2, cached: 1, ..Usage::default() });
         assert!(matches!(reply(&model, vec![user("nothing")]).await, Err(ModelError::Fatal(_))));
 
         let cancel = CancellationToken::new();

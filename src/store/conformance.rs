@@ -273,6 +273,8 @@ pub fn finish_of_lease(lease: &Lease, id: &str) -> Finish {
         parts: Vec::new(),
         new_generation: false,
         usage: Usage::default(),
+        costs: Costs::default(),
+        model: None,
         notes: Vec::new(),
         now: 2_500,
         debounce_ms: 0,
@@ -311,7 +313,8 @@ pub fn step(id: &str, n: u32, kind: StepKind, state: StepState) -> StepRecord {
         result: if state == StepState::Started { Value::Null } else { json!("Monday") },
         started_at: 2_100,
         ms: 7,
-        usage: Usage { input: 10, output: 2, cached: 5, estimated: false },
+        usage: Usage { input: 10, output: 2, cached: 5, ..Usage::default() },
+        spent: None,
     }
 }
 
@@ -937,7 +940,7 @@ async fn outcomes_are_settled(store: &dyn Store) {
             _ => Vec::new(),
         };
         let mut end = Finish { outcome: outcome.clone(), ..finish_of(&claim, parts) };
-        end.usage = Usage { input: 100, output: 10, cached: 50, estimated: true };
+        end.usage = Usage { input: 100, output: 10, cached: 50, cache_write: 0, estimated: true };
         end.notes = vec!["a finding".to_owned()];
         let finished = store.finish(end).await.expect("finishes");
         assert_eq!(finished.lanes.len(), usize::from(matches!(state, "replied" | "failed")));
@@ -977,7 +980,7 @@ async fn outcomes_are_settled(store: &dyn Store) {
         assert_eq!((turn.usage.input, turn.notes.len(), turn.ended_at), (100, 1, Some(2_500)));
     }
     let row = store.session(&key("s")).await.expect("reads").expect("is there");
-    assert_eq!(row.usage, Usage { input: 400, output: 40, cached: 200, estimated: true });
+    assert_eq!(row.usage, Usage { input: 400, output: 40, cached: 200, cache_write: 0, estimated: true });
     assert_eq!(settled(store, "nobody").await, None);
 }
 

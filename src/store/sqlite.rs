@@ -23,6 +23,7 @@ mod event;
 mod finish;
 mod group;
 mod inbox;
+mod ledger;
 mod outbox;
 mod session;
 mod turn;
@@ -147,6 +148,7 @@ fn migrator() -> Migrator {
         (4, "suspects", include_str!("../../migrations/sqlite/0004_suspects.sql")),
         (5, "live", include_str!("../../migrations/sqlite/0005_live.sql")),
         (6, "errand", include_str!("../../migrations/sqlite/0006_errand.sql")),
+        (9, "ledger", include_str!("../../migrations/sqlite/0009_ledger.sql")),
     ];
     Migrator::with_migrations(
         list.into_iter()

@@ -828,6 +828,7 @@ fn step(
         started_at: 0,
         ms: 0,
         usage: Usage::default(),
+        spent: None,
     }
 }
 
@@ -838,8 +839,9 @@ fn a_response_survives_its_journal_row() {
         calls: vec![call("c", "read", "{}")],
         finish: Finish::Length,
         opaque: Some(json!([1])),
-        usage: Usage { input: 1, output: 2, cached: 3, estimated: true },
+        usage: Usage { input: 1, output: 2, cached: 3, cache_write: 0, estimated: true },
         model: "m".into(),
+        answered_by: String::new(),
         request_id: Some("r".into()),
     };
     assert_eq!(response_of(&journal_of(&response)), Some(response));

@@ -371,6 +371,19 @@ impl SessionStore for Rows {
 }
 
 #[async_trait]
+impl LedgerStore for Rows {
+    async fn spend(&self, _: NewSpend) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn spent_on(&self, _: &str) -> Result<Vec<DaySpent>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn spent(&self, _: &SpentAsk) -> Result<Vec<SpentRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
 impl AccessStore for Rows {
     async fn access(&self, _: i64) -> Result<AccessRows, StoreError> {
         Ok(AccessRows::default())

@@ -59,6 +59,13 @@ async fn real() -> Real {
                 stopping: CancellationToken::new(),
                 senders: SenderRates::default(),
                 turned_away: Default::default(),
+                ledger: Arc::new(crate::ledger::Ledger::new(
+                    store.clone(),
+                    clock.clone(),
+                    jiff::tz::TimeZone::UTC,
+                    Default::default(),
+                    Default::default(),
+                )),
             };
             (store.clone() as Arc<dyn Store>, Arc::new(intake) as Arc<dyn channel_api::Intake>, access)
         })
@@ -104,6 +111,8 @@ impl Real {
             parts: Vec::new(),
             new_generation: false,
             usage: Usage::default(),
+            costs: Default::default(),
+            model: None,
             notes: Vec::new(),
             now: self.clock.now_ms(),
             debounce_ms: 0,

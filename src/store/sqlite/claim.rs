@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     session::SessionKey,
-    store::{Claim, ClaimAsk, ClaimKind, EventRow, InboxEntry, Lease, StoreError},
+    store::{Claim, ClaimAsk, ClaimKind, EventRow, InboxEntry, Lease, SessionChoice, StoreError},
 };
 
 /// The sessions that are due, first of the round first, each with what waits in it: one row an entry. Never looks at an
@@ -26,7 +26,8 @@ pub(super) const ORDINARY: &str = "
         WHERE ready_seq IS NOT NULL AND suspects = 0 AND not_before <= $1
         ORDER BY ready_seq LIMIT $2 + 0)
     SELECT s.id, s.key, s.agent, s.generation, s.epoch, s.stop_turn,
-           i.seq, i.id, i.sender, i.mode, i.not_before, i.collapsed, i.suspect, i.turn, i.received_at, i.bytes
+           i.seq, i.id, i.sender, i.mode, i.not_before, i.collapsed, i.suspect, i.turn, i.received_at, i.bytes,
+           s.model, s.footer
     FROM ready CROSS JOIN session s ON s.id = ready.id
          CROSS JOIN inbox i INDEXED BY inbox_open ON i.session = s.id AND i.state < 2 AND i.state = 0
     ORDER BY ready.ready_seq, s.id, i.seq";
@@ -52,7 +53,8 @@ macro_rules! one_suspect {
             "
         ORDER BY ready_seq LIMIT min($2, 1))
     SELECT s.id, s.key, s.agent, s.generation, s.epoch, s.stop_turn,
-           i.seq, i.id, i.sender, i.mode, i.not_before, i.collapsed, i.suspect, i.turn, i.received_at, i.bytes
+           i.seq, i.id, i.sender, i.mode, i.not_before, i.collapsed, i.suspect, i.turn, i.received_at, i.bytes,
+           s.model, s.footer
     FROM ready CROSS JOIN session s ON s.id = ready.id
          CROSS JOIN inbox i INDEXED BY inbox_open ON i.session = s.id AND i.state < 2 AND i.state = 0
     ORDER BY ready.ready_seq, s.id, i.seq"
@@ -85,6 +87,7 @@ struct Due {
     generation: i64,
     epoch: i64,
     stop_turn: Option<TurnId>,
+    choice: SessionChoice,
     waiting: Vec<Waiting>,
 }
 
@@ -219,6 +222,7 @@ fn sessions(rows: &[SqliteRow]) -> Result<Vec<Due>, StoreError> {
                 generation: get(row, 3)?,
                 epoch: get(row, 4)?,
                 stop_turn: get::<Option<String>>(row, 5)?.map(TurnId::from),
+                choice: session::choice(row, 16)?,
                 waiting: vec![waiting],
             }),
         }
@@ -335,6 +339,7 @@ impl ClaimAsk {
             lease: Lease { session: due.key, epoch: due.epoch + 1, boot: self.boot.clone(), turn },
             agent: due.agent,
             generation: due.generation,
+            choice: due.choice,
             entries,
             backlog,
             resume,

@@ -9,6 +9,7 @@ use super::{
     writer::{Tx, Write},
 };
 use crate::{
+    model::Usage,
     session::SessionKey,
     store::{BootId, EventRow, Finish, Finished, Lease, Release, Released, StoreError, TurnOutcome},
 };
@@ -83,10 +84,15 @@ impl Write for Finish {
         let fence = Fence::pass(tx, self, newest).await?;
         let (state, reason, silent, error) = columns(&self.outcome);
         let messages: Vec<String> = self.transcript.iter().map(to_json).collect::<Result<_, _>>()?;
-        let (kind, data) = match error {
+        let (kind, mut data) = match error {
             Some(line) => ("task_failed", value!({ "error": line })),
             None => ("task_complete", event::completion(newest, &self.parts, silent)),
         };
+        if self.usage.total() > 0 {
+            let Usage { input, output, cached, estimated, .. } = self.usage;
+            data["usage"] = value!({ "input": input, "output": output, "cached": cached, "estimated": estimated });
+            data["cost"] = value!(self.costs);
+        }
         // Every running entry of the session is this turn's: one turn a session.
         let mut rows = sqlx::query(concat!(
             "UPDATE inbox INDEXED BY inbox_open SET state = 2, settled_at = $1, suspect = 0, crashes = 0,
@@ -98,7 +104,8 @@ impl Write for Finish {
                  ready_seq = CASE WHEN pending > 0 THEN ",
             session::next_ready!(),
             " END, messages = messages + $9, tokens_in = tokens_in + $10, tokens_out = tokens_out + $11,
-                 tokens_cached = tokens_cached + $12, estimated = estimated OR $13, updated_at = $1
+                 tokens_cached = tokens_cached + $12, estimated = estimated OR $13, updated_at = $1,
+                 model = CASE WHEN $24 THEN $25 ELSE model END
              WHERE id = $5;
              UPDATE turn SET state = $14, reason = $15, entry = $2, ended_at = $1, tokens_in = $10, tokens_out = $11,
                  tokens_cached = $12, estimated = $13, notes = $16, preview = CASE WHEN $23 THEN preview END
@@ -133,6 +140,8 @@ impl Write for Finish {
         .bind(kind)
         .bind(to_json(&data)?)
         .bind(self.preview_left)
+        .bind(self.model.is_some())
+        .bind(self.model.as_ref().and_then(Option::as_deref))
         .fetch_all(&mut *tx.conn)
         .await?;
         let event = rows.pop().ok_or_else(|| StoreError::Unavailable("no event row".into()))?;

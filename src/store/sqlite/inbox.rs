@@ -12,7 +12,7 @@ use crate::{
     policy::Role,
     session::SessionKey,
     store::{
-        Action, Amendment, Claim, ClaimAsk, DeadLetter, DeadResolution, EventRow, Finish, Finished, InboxEntry,
+        Action, Amendment, Claim, ClaimAsk, DeadLetter, DeadResolution, EventRow, Finish, Finished, Footer, InboxEntry,
         InboxStore, Lease, Load, MovedGroup, NewBatch, NewEntry, NewHeard, NewPairing, NextSuspect, OverCap, Release,
         Released, SessionChange, StoreError, Stored,
     },
@@ -472,6 +472,13 @@ impl Prepared {
                 sqlx::query("UPDATE session SET mode = $2 WHERE id = $1")
                     .bind(session)
                     .bind(mode.map(QueueMode::as_str))
+                    .execute(&mut *tx.conn)
+                    .await?;
+            }
+            SessionChange::Footer(footer) => {
+                sqlx::query("UPDATE session SET footer = $2 WHERE id = $1")
+                    .bind(session)
+                    .bind((footer != Footer::Off).then(|| footer.as_str()))
                     .execute(&mut *tx.conn)
                     .await?;
             }

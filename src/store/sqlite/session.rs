@@ -11,7 +11,7 @@ use super::{
 use crate::{
     model::Usage,
     session::SessionKey,
-    store::{Lease, MessageRow, SessionRow, SessionStore, StoreError},
+    store::{Footer, Lease, MessageRow, SessionChoice, SessionRow, SessionStore, StoreError},
 };
 
 /// The place behind all sessions that are ready: a subquery.
@@ -88,7 +88,7 @@ pub(super) async fn recount(tx: &mut Tx<'_>, session: i64) -> Result<(), StoreEr
 macro_rules! session_columns {
     () => {
         "key, agent, mode, pending, lease_boot IS NOT NULL, parked_until, generation, messages,
-         tokens_in, tokens_out, tokens_cached, estimated, created_at, updated_at"
+         tokens_in, tokens_out, tokens_cached, estimated, created_at, updated_at, model, footer"
     };
 }
 
@@ -105,7 +105,14 @@ fn session(row: &SqliteRow) -> Result<SessionRow, StoreError> {
         usage: usage(row, 8)?,
         created_at: get(row, 12)?,
         updated_at: get(row, 13)?,
+        choice: choice(row, 14)?,
     })
+}
+
+/// Reads `model, footer` from column `i` on.
+pub(super) fn choice(row: &SqliteRow, i: usize) -> Result<SessionChoice, StoreError> {
+    let footer = get::<Option<&str>>(row, i + 1)?.and_then(Footer::parse).unwrap_or_default();
+    Ok(SessionChoice { model: get(row, i)?, footer })
 }
 
 /// Reads `tokens_in, tokens_out, tokens_cached, estimated` from column `i` on.
@@ -114,6 +121,7 @@ pub(super) fn usage(row: &SqliteRow, i: usize) -> Result<Usage, StoreError> {
         input: count(row, i)?,
         output: count(row, i + 1)?,
         cached: count(row, i + 2)?,
+        cache_write: 0,
         estimated: get(row, i + 3)?,
     })
 }

@@ -7,13 +7,13 @@ use serde_json::{Value, json as value};
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    SqliteStore, event, get, json, outbox,
+    SqliteStore, event, get, json, ledger, outbox,
     session::{fence, usage},
     signed, small, to_json,
     writer::{Durability, Tx, Write},
 };
 use crate::{
-    model::Message,
+    model::{Message, Usage},
     session::SessionKey,
     store::{
         EventRow, Lease, Shown, StepKind, StepRecord, StepState, StoreError, TurnRow, TurnStore, TurnTrace, TurnsOf,
@@ -246,21 +246,27 @@ pub(super) async fn put_step(tx: &mut Tx<'_>, turn: &TurnId, step: &StepRecord) 
     .bind(step.usage.estimated)
     .execute(&mut *tx.conn)
     .await?;
+    if let Some(spent) = &step.spent {
+        let at = step.started_at.saturating_add(step.ms);
+        ledger::insert(tx, step.id.as_str(), Some(turn), None, spent, &step.usage, at).await?;
+    }
     Ok(())
 }
 
 /// The steps of a turn, in order.
 pub(super) async fn steps(conn: &mut SqliteConnection, turn: &TurnId) -> Result<Vec<StepRecord>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT id, n, round, attempt, kind, call_id, name, effect, state, coalesce(args, 'null'),
-                coalesce(result, 'null'), started_at, ms, tokens_in, tokens_out, tokens_cached, estimated
-         FROM step WHERE turn = $1 ORDER BY n, id",
-    )
+    let rows = sqlx::query(concat!(
+        "SELECT t.id, n, round, attempt, kind, call_id, name, effect, state, coalesce(args, 'null'),
+                coalesce(result, 'null'), started_at, ms, t.tokens_in, t.tokens_out, t.tokens_cached, t.estimated, ",
+        ledger::spent_columns!(),
+        " FROM step t LEFT JOIN spend p ON p.turn = t.turn AND p.id = t.id WHERE t.turn = $1 ORDER BY n, t.id",
+    ))
     .bind(turn.as_str())
     .fetch_all(conn)
     .await?;
     rows.iter()
         .map(|row| {
+            let (spent, cache_write) = ledger::spent(row, 17)?.unzip();
             Ok(StepRecord {
                 id: StepId::from(get::<String>(row, 0)?),
                 n: small(row, 1)?,
@@ -280,7 +286,8 @@ pub(super) async fn steps(conn: &mut SqliteConnection, turn: &TurnId) -> Result<
                 result: json(row, 10)?,
                 started_at: get(row, 11)?,
                 ms: get(row, 12)?,
-                usage: usage(row, 13)?,
+                usage: Usage { cache_write: cache_write.unwrap_or(0), ..usage(row, 13)? },
+                spent,
             })
         })
         .collect()
