@@ -11,13 +11,15 @@ use serde_json::{Value, json};
 
 use super::{
     AccessRows, Action, Amended, Amendment, Approve, Approved, Asked, BootId, Change, Claim, ClaimAsk, ClaimKind,
-    DeadResolution, EventFilter, Finish, Finished, LaneKey, Lease, Load, MovedGroup, NewBatch, NewEntry, NewHeard,
-    NewPairing, NewPart, NextPart, NextSuspect, OutboxPart, OverCap, PartFilter, PartOutcome, Recovered, Release,
-    Released, Retention, SessionChange, Shown, StepKind, StepRecord, StepState, Store, StoreError, Stored, TurnOutcome,
-    TurnsOf, Welcome, Who,
+    DaySpent, DeadResolution, EventFilter, Finish, Finished, Footer, LaneKey, Lease, Load, MovedGroup, NewBatch,
+    NewEntry, NewHeard, NewPairing, NewPart, NewSpend, NextPart, NextSuspect, OutboxPart, OverCap, PartFilter,
+    PartOutcome, Recovered, Release, Released, Retention, SessionChange, SessionChoice, Shown, Spent, SpentAsk,
+    SpentBy, SpentOf, SpentRow, StepKind, StepRecord, StepState, Store, StoreError, Stored, TurnOutcome, TurnsOf,
+    Welcome, Who,
 };
 use crate::{
     lang::Lang,
+    ledger::money::{Cost, Costs},
     model::{Message, ToolCall, Usage},
     policy::Role,
     session::SessionKey,
@@ -98,6 +100,8 @@ suite!(
         events_resume,
         traces_show_everything,
         sessions_are_listed_and_searched,
+        what_was_spent_is_counted_once_and_summed_by_what_is_asked,
+        a_session_keeps_what_it_chose,
         dead_letters_are_retried_or_dropped,
         old_rows_are_pruned_in_small_bites,
         files_are_in_use_until_nothing_waits_for_them,
@@ -922,6 +926,108 @@ async fn a_group_with_an_effect_stays_together(store: &dyn Store) {
 // ---------------------------------------------------------------------------------------------------------------------
 // Stations 9 and 12.
 
+/// The usage of `outcomes_are_settled` as watchers see it.
+fn took() -> Value {
+    json!({ "input": 100, "output": 10, "cached": 50, "estimated": true })
+}
+
+fn spent(sender: &str, day: &str, cost: &str) -> Spent {
+    Spent {
+        agent: "main".to_owned(),
+        sender: sender.to_owned(),
+        model: "main".to_owned(),
+        purpose: "turn".to_owned(),
+        day: day.to_owned(),
+        cost: Cost::parse(cost),
+    }
+}
+
+async fn what_was_spent_is_counted_once_and_summed_by_what_is_asked(store: &dyn Store) {
+    let sums = async |by: SpentBy, of: SpentOf, since: Option<&str>, limit: u32| {
+        let ask = SpentAsk { by, of, since: since.map(str::to_owned), until: None, limit };
+        let rows = store.spent(&ask).await.expect("reads");
+        let short = |row: SpentRow| (row.key, row.calls, row.usage.total(), row.costs.to_string());
+        rows.into_iter().map(short).collect::<Vec<_>>()
+    };
+    assert_eq!(sums(SpentBy::Total, SpentOf::All, None, 9).await, []);
+    accept_all(store, vec![new_entry("1", "s", "a")]).await;
+    let first = claim(store).await;
+    let asked = StepRecord {
+        spent: Some(spent("test:main a", "2026-11-29", "0.1 CNY")),
+        usage: Usage { input: 10, output: 2, cached: 5, cache_write: 3, estimated: false },
+        ..step("1", 0, StepKind::Llm, StepState::Finished)
+    };
+    store.record(&first.lease, vec![asked.clone()], false).await.expect("records");
+    // Written again with the end of the turn: counted once.
+    let again = StepRecord {
+        spent: Some(spent("test:main a", "2026-11-30", "0.2 USD")),
+        ..step("2", 1, StepKind::Llm, StepState::Finished)
+    };
+    let end = Finish { steps: vec![asked.clone(), again], ..finish_of(&first, Vec::new()) };
+    store.finish(end).await.expect("finishes");
+    let other = NewSpend {
+        id: "sp_1".to_owned(),
+        turn: None,
+        session: Some(key("s")),
+        spent: Spent { purpose: "transcribe".to_owned(), ..spent("test:main b", "2026-11-30", "") },
+        usage: Usage { input: 100, ..Usage::default() },
+        at: 2_200,
+    };
+    store.spend(other).await.expect("writes");
+    let row = |key: &str, calls: u64, tokens: u64, costs: &str| (key.to_owned(), calls, tokens, costs.to_owned());
+    let all = "0.10 CNY + 0.20 USD";
+    assert_eq!(sums(SpentBy::Total, SpentOf::All, None, 9).await, [row("", 3, 124, all)]);
+    let days = [row("2026-11-30", 2, 112, "0.20 USD"), row("2026-11-29", 1, 12, "0.10 CNY")];
+    assert_eq!(sums(SpentBy::Day, SpentOf::All, None, 9).await, days);
+    assert_eq!(sums(SpentBy::Day, SpentOf::All, Some("2026-11-30"), 9).await, days[..1]);
+    let senders = [row("test:main b", 1, 100, ""), row("test:main a", 2, 24, all)];
+    assert_eq!(sums(SpentBy::Sender, SpentOf::All, None, 9).await, senders);
+    assert_eq!(sums(SpentBy::Sender, SpentOf::All, None, 1).await, senders[..1]);
+    assert_eq!(sums(SpentBy::Session, SpentOf::Session(key("s")), None, 9).await, [row("s", 3, 124, all)]);
+    assert_eq!(sums(SpentBy::Total, SpentOf::LastTurn(key("s")), None, 9).await, [row("", 2, 24, all)]);
+    assert_eq!(
+        sums(SpentBy::Purpose, SpentOf::Sender("test:main b".to_owned()), None, 9).await,
+        [row("transcribe", 1, 100, "")]
+    );
+    assert_eq!(sums(SpentBy::Total, SpentOf::Session(key("nobody")), None, 9).await, []);
+    let mut day = store.spent_on("2026-11-30").await.expect("reads");
+    day.sort_by_key(|spent| spent.tokens);
+    let of = |sender: &str, tokens, cost| DaySpent {
+        session: Some(key("s")),
+        sender: sender.to_owned(),
+        tokens,
+        cost: Cost::parse(cost),
+    };
+    assert_eq!(day, [of("test:main a", 12, "0.2 USD"), of("test:main b", 100, "")]);
+    // What a step cost comes back with it, and outlives its body.
+    while store.prune(100 * 86_400_000, &Retention::default()).await.expect("prunes") {}
+    let trace = store.trace(&first.lease.turn).await.expect("reads").expect("is there");
+    assert_eq!((&trace.steps[0].spent, trace.steps[0].usage), (&asked.spent, asked.usage));
+    assert_eq!(trace.steps[0].result, Value::Null);
+    assert_eq!(sums(SpentBy::Total, SpentOf::All, None, 9).await, [row("", 3, 124, all)]);
+}
+
+async fn a_session_keeps_what_it_chose(store: &dyn Store) {
+    accept_all(store, vec![new_entry("1", "s", "a")]).await;
+    let first = claim(store).await;
+    assert_eq!(first.choice, SessionChoice::default());
+    let end = Finish { model: Some(Some("spare".to_owned())), ..finish_of(&first, Vec::new()) };
+    store.finish(end).await.expect("finishes");
+    let change = SessionChange::Footer(Footer::Full);
+    let command = NewEntry { action: Action::Command { parts: Vec::new(), change }, ..new_entry("2", "s", "a") };
+    accept_all(store, vec![command, new_entry("3", "s", "a")]).await;
+    let second = claim(store).await;
+    assert_eq!(second.choice, SessionChoice { model: Some("spare".to_owned()), footer: Footer::Full });
+    finish(store, &second).await;
+    let row = store.session(&key("s")).await.expect("reads").expect("is there");
+    assert_eq!(row.choice, second.choice, "an ordinary end changes nothing");
+    accept_all(store, vec![new_entry("4", "s", "a")]).await;
+    let third = claim(store).await;
+    store.finish(Finish { model: Some(None), ..finish_of(&third, Vec::new()) }).await.expect("finishes");
+    let row = store.session(&key("s")).await.expect("reads").expect("is there");
+    assert_eq!(row.choice, SessionChoice { model: None, footer: Footer::Full });
+}
+
 async fn outcomes_are_settled(store: &dyn Store) {
     let outcomes = [
         ("1", TurnOutcome::Replied, "replied"),
@@ -940,6 +1046,7 @@ async fn outcomes_are_settled(store: &dyn Store) {
             _ => Vec::new(),
         };
         let mut end = Finish { outcome: outcome.clone(), ..finish_of(&claim, parts) };
+        end.costs.add(Cost::parse("0.5 CNY").expect("money"));
         end.usage = Usage { input: 100, output: 10, cached: 50, cache_write: 0, estimated: true };
         end.notes = vec!["a finding".to_owned()];
         let finished = store.finish(end).await.expect("finishes");
@@ -953,7 +1060,10 @@ async fn outcomes_are_settled(store: &dyn Store) {
             TurnOutcome::Replied => {
                 assert_eq!(
                     (event.kind.as_str(), &event.data),
-                    ("task_complete", &json!({"result": "part 1a\npart 1b"}))
+                    (
+                        "task_complete",
+                        &json!({"result": "part 1a\npart 1b", "usage": took(), "cost": { "CNY": "0.5" }})
+                    )
                 );
                 assert_eq!(
                     settled.parts.iter().map(|part| (part.seq, part.last)).collect::<Vec<_>>(),
@@ -962,18 +1072,25 @@ async fn outcomes_are_settled(store: &dyn Store) {
                 assert_eq!((settled.silent, settled.failed), (None, None));
             }
             TurnOutcome::Silent(_) => {
-                assert_eq!(event.data, json!({ "result": "", "silent": "no_reply" }));
+                let end = json!({ "result": "", "silent": "no_reply", "usage": took(), "cost": { "CNY": "0.5" } });
+                assert_eq!(event.data, end);
                 assert_eq!((settled.silent.as_deref(), settled.failed), (Some("no_reply"), None));
             }
             TurnOutcome::Failed(_) => {
                 assert_eq!(
                     (event.kind.as_str(), &event.data),
-                    ("task_failed", &json!({ "error": "the model is away" }))
+                    (
+                        "task_failed",
+                        &json!({ "error": "the model is away", "usage": took(), "cost": { "CNY": "0.5" } })
+                    )
                 );
                 assert_eq!(settled.failed.as_deref(), Some("the model is away"));
                 assert_eq!(settled.parts.len(), 2);
             }
-            TurnOutcome::Stopped => assert_eq!(event.data, json!({ "result": "", "silent": "stopped" })),
+            TurnOutcome::Stopped => {
+                let end = json!({ "result": "", "silent": "stopped", "usage": took(), "cost": { "CNY": "0.5" } });
+                assert_eq!(event.data, end);
+            }
         }
         let turn = &store.turns(TurnsOf::Session(key("s")), 1).await.expect("reads")[0];
         assert_eq!((turn.state.as_str(), turn.id.clone()), (state, claim.lease.turn.clone()));

@@ -7,6 +7,7 @@
 mod support;
 
 mod bridges;
+mod budget;
 mod command_line;
 mod crash;
 mod delivery;
