@@ -287,10 +287,13 @@ mod tests {
         tally
     }
 
+    fn used(tally: &Tally) -> Used<'_> {
+        Used { turn: tally, session: tally, sender: tally, day: tally }
+    }
+
     #[test]
     fn the_narrowest_budget_that_one_more_call_would_break_is_named() {
         let zero = Tally::default();
-        let used = |tally| Used { turn: tally, session: tally, sender: tally, day: tally };
         let check = |text: &str, role, tally: &Tally, next, cost: &str| {
             budget(text).reached(role, used(tally), next, Cost::parse(cost)).map(|reached| reached.key)
         };
