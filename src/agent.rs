@@ -369,6 +369,7 @@ impl Agent {
             steps,
             usage,
             tally,
+            last_input: 0,
             began: self.clock.monotonic(),
             durable_due: false,
             asked_wait: Duration::ZERO,
@@ -474,6 +475,8 @@ struct Drive<'a> {
     usage: Usage,
     /// The same as budgets count it.
     tally: Tally,
+    /// The tokens of the last request.
+    last_input: u64,
     began: Duration,
     /// A started effect waits to be recorded.
     durable_due: bool,
@@ -570,7 +573,8 @@ impl Drive<'_> {
 
     async fn call_model(&mut self, request: ModelRequest) -> Result<(), RunError> {
         let (ledger, clock) = (&self.agent.ledger, &self.agent.clock);
-        let expected = Usage::estimate(&request, &ModelResponse::default()).input;
+        // Within a turn requests grow: what the last one really took is a better guess than its bytes.
+        let expected = Usage::estimate(&request, &ModelResponse::default()).input.max(self.last_input);
         let _hold = match ledger.may_spend(&self.spender, self.model.name(), expected, &self.tally).await {
             Ok(hold) => hold,
             Err(NotNow::Store(error)) => return Err(error.into()),
@@ -613,6 +617,7 @@ impl Drive<'_> {
             ledger.paid(&self.spender, named.unwrap_or_else(|| self.model.name()), self.purpose, &usage)
         });
         self.usage.add(&usage);
+        self.last_input = usage.input;
         self.tally.add(usage.total(), spent.as_ref().and_then(|spent| spent.cost));
         let args = json!({
             "model": self.model.name(),

@@ -211,7 +211,8 @@ async fn strangers_spend_their_own_day_and_nobody_elses() {
     // Somebody else is not concerned.
     assert_eq!(ask("m5", "calm", "one").await, "here you are");
     assert_eq!(ask("m6", "boss", "one").await, "here you are");
-    let line = ask("m7", "boss", "two").await;
+    assert_eq!(ask("m7", "boss", "two").await, "here you are", "0.08 of 0.15, and the request is small");
+    let line = ask("m8", "boss", "three").await;
     assert!(line.contains("0.15 CNY") && line.contains("limits.budget.owner.sender_day_cost"), "{line}");
     let sums = *told.lock().expect("not poisoned");
     assert_eq!(of(&usage(&gateway, "total").await[0]), sums);
