@@ -166,6 +166,11 @@ pub fn look_at_skills(loaded: &Loaded) -> Skills {
     Skills::load(&sources, &env)
 }
 
+/// What the gates of skills ask about this machine.
+pub fn skill_env(loaded: &Loaded) -> ProcessEnv {
+    skill_sources(loaded).1
+}
+
 fn skill_sources(loaded: &Loaded) -> (Vec<skills::Source>, ProcessEnv) {
     let dirs = loaded.config.skills.dirs.iter().map(|dir| loaded.path(dir));
     let sources = skills::sources(&workspace_dir(loaded), &loaded.data_dir(), dirs);

@@ -37,6 +37,7 @@ use crate::{
     media::MediaConfig,
     model::config::{ModelConfig, Provider},
     os,
+    skills::hub::config::HubsConfig,
     store::config::StoreConfig,
     tools::ToolsConfig,
 };
@@ -100,11 +101,13 @@ const SECTIONS: [&str; 13] = [
 pub struct SkillsConfig {
     /// Folders with skills, relative to the configuration file; `~` is the home folder.
     pub dirs: Vec<String>,
+    /// Where skills are installed from.
+    pub hubs: HubsConfig,
 }
 
 impl Default for SkillsConfig {
     fn default() -> Self {
-        Self { dirs: vec!["skills".to_owned()] }
+        Self { dirs: vec!["skills".to_owned()], hubs: HubsConfig::default() }
     }
 }
 
@@ -656,6 +659,7 @@ impl Check<'_> {
             self.server(&config, dir);
             self.ranges(&config);
             self.references(&config);
+            self.hubs(&config);
             self.access(&config);
             self.channel_lists(&config);
             self.same_credentials();
@@ -941,6 +945,16 @@ impl Check<'_> {
             let warning = self.finding_at(&path, line!(config_price_missing, words(&free)), Some(hint));
             self.warnings.push(warning);
         }
+    }
+
+    fn hubs(&mut self, config: &Config) {
+        let Some((below, known)) = config.skills.hubs.wrong() else { return };
+        let path: Vec<&str> = ["skills", "hubs"].into_iter().chain(below.iter().map(String::as_str)).collect();
+        let text = match known {
+            Some(known) => line!(hubs_order, known),
+            None => line!(hubs_url),
+        };
+        self.error_at(&path, text, None);
     }
 
     fn references(&mut self, config: &Config) {

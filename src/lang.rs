@@ -1588,6 +1588,394 @@ catalogue! {
     }
 }
 
+// Installing skills.
+catalogue! {
+    archive_not_a_zip(why) {
+        en: "this is no ZIP file that can be read ({why})",
+        zh: "不是可以读取的 ZIP 文件（{why}）",
+    }
+    archive_outside(name) {
+        en: "`{name}` leads out of the skill's folder: nothing was taken",
+        zh: "`{name}` 指向技能文件夹之外，已整体拒绝",
+    }
+    archive_bad_name(name) {
+        en: "`{name}` is not a file name on every system: nothing was taken",
+        zh: "`{name}` 不是通用的文件名，已整体拒绝",
+    }
+    archive_clash(one, other) {
+        en: "`{one}` and `{other}` are one name where case does not count: nothing was taken",
+        zh: "`{one}` 与 `{other}` 在不区分大小写的系统上重名，已整体拒绝",
+    }
+    archive_link(name) {
+        en: "`{name}` is a link: nothing was taken",
+        zh: "`{name}` 是链接，已整体拒绝",
+    }
+    archive_not_a_file(name) {
+        en: "`{name}` is a device, a pipe or the like: nothing was taken",
+        zh: "`{name}` 是设备、管道之类的特殊文件，已整体拒绝",
+    }
+    archive_encrypted(name) {
+        en: "`{name}` has a password: nothing was taken",
+        zh: "`{name}` 设有密码，已整体拒绝",
+    }
+    archive_nested(name) {
+        en: "`{name}` is an archive inside the archive, where nobody can look: nothing was taken",
+        zh: "`{name}` 是压缩包中的压缩包，无法查看内容，已整体拒绝",
+    }
+    archive_too_many(most) {
+        en: "it has more than {most} files: nothing was taken",
+        zh: "文件超过 {most} 个，已整体拒绝",
+    }
+    archive_too_large(name, mib) {
+        en: "`{name}` has more than {mib} MiB: nothing was taken",
+        zh: "`{name}` 超过 {mib} MiB，已整体拒绝",
+    }
+    archive_too_much(mib) {
+        en: "it has more than {mib} MiB in all: nothing was taken",
+        zh: "总大小超过 {mib} MiB，已整体拒绝",
+    }
+    archive_bomb(name) {
+        en: "`{name}` grows more than a hundredfold when unpacked: nothing was taken",
+        zh: "`{name}` 解压后膨胀超过一百倍，已整体拒绝",
+    }
+    archive_too_deep(name) {
+        en: "`{name}` lies too many folders deep: nothing was taken",
+        zh: "`{name}` 的文件夹层级过深，已整体拒绝",
+    }
+    archive_no_skill() {
+        en: "there is no SKILL.md in it",
+        zh: "其中没有 SKILL.md",
+    }
+    archive_many_skills(folders) {
+        en: "there are several skills in it: say which with --path ({folders})",
+        zh: "其中有多个技能，请用 --path 指定一个（{folders}）",
+    }
+    archive_no_such_folder(folder) {
+        en: "there is no SKILL.md in `{folder}` of it",
+        zh: "其中的 `{folder}` 里没有 SKILL.md",
+    }
+    hub_away(hub, why) {
+        en: "{hub} does not answer ({why})",
+        zh: "{hub} 没有响应（{why}）",
+    }
+    hub_busy_for(hub, seconds) {
+        en: "{hub} is busy: try again in {seconds} seconds",
+        zh: "{hub} 请求过多，请在 {seconds} 秒后重试",
+    }
+    hub_busy(hub) {
+        en: "{hub} is busy: try again later",
+        zh: "{hub} 请求过多，请稍后重试",
+    }
+    hub_not_found(hub) {
+        en: "{hub} has no such skill or version; ask another hub with --hub",
+        zh: "{hub} 没有这个技能或版本；可用 --hub 指定其他技能市场",
+    }
+    hub_gone(hub) {
+        en: "{hub} has withdrawn this skill or version",
+        zh: "{hub} 已下架这个技能或版本",
+    }
+    hub_blocked(hub) {
+        en: "{hub} has blocked this skill: it is not installed",
+        zh: "{hub} 已封禁这个技能，不予安装",
+    }
+    hub_denied(hub) {
+        en: "{hub} wants another token: see [skills.hubs.own]",
+        zh: "{hub} 不接受当前令牌：请检查 [skills.hubs.own]",
+    }
+    hub_status(hub, status) {
+        en: "{hub} reported an error ({status})",
+        zh: "{hub} 报告了错误（{status}）",
+    }
+    hub_malformed(hub, what) {
+        en: "{hub} gave an answer that cannot be used ({what})",
+        zh: "{hub} 的回答无法使用（{what}）",
+    }
+    hub_too_large(hub, mib) {
+        en: "what {hub} sends is larger than {mib} MiB",
+        zh: "{hub} 发来的内容超过 {mib} MiB",
+    }
+    hub_elsewhere(hub, why) {
+        en: "{hub}: the download failed. {why}",
+        zh: "{hub}：下载失败。{why}",
+    }
+    hub_tampered(hub, what) {
+        en: "what came is not what {hub} lists: `{what}` differs. Nothing was installed",
+        zh: "收到的内容与 {hub} 的清单不符：`{what}` 不一致。没有安装任何内容",
+    }
+    hub_unknown(name, known) {
+        en: "no hub is called `{name}`; known are {known}",
+        zh: "没有名为 `{name}` 的技能市场；可用：{known}",
+    }
+    hub_none() {
+        en: "no hub is configured: see order in [skills.hubs]",
+        zh: "没有配置技能市场：请看 [skills.hubs] 的 order",
+    }
+    hub_no_hits(hub) {
+        en: "{hub} knows no such skill",
+        zh: "{hub} 没有相关技能",
+    }
+    hub_search_hint(hub) {
+        en: "from {hub}; install one with `crawfish skills install <name>`",
+        zh: "来自 {hub}；用 `crawfish skills install <名称>` 安装",
+    }
+    hubs_url() {
+        en: "expected an https address without a name, password or query (http only in a private network)",
+        zh: "应为不含用户名、密码和查询参数的 https 地址（http 仅限内网）",
+    }
+    hubs_order(known) {
+        en: "a hub that is not known; known are {known}",
+        zh: "其中有未知的技能市场；可用：{known}",
+    }
+    git_missing() {
+        en: "there is no `git` on this machine: install it, or use a ZIP file",
+        zh: "本机没有 `git`：请先安装，或改用 ZIP 文件",
+    }
+    git_failed(why) {
+        en: "git: {why}",
+        zh: "git：{why}",
+    }
+    git_too_long(seconds) {
+        en: "git was not done after {seconds} seconds",
+        zh: "git 在 {seconds} 秒内没有完成",
+    }
+    git_too_large(mib) {
+        en: "the repository is larger than {mib} MiB",
+        zh: "仓库超过 {mib} MiB",
+    }
+    source_not_there(word) {
+        en: "there is no `{word}` here",
+        zh: "找不到 `{word}`",
+    }
+    source_not_a_skill(word) {
+        en: "`{word}` is neither a folder nor a .zip",
+        zh: "`{word}` 既不是文件夹也不是 .zip",
+    }
+    source_protocol(word) {
+        en: "`{word}`: skills come from https, ssh or file addresses only",
+        zh: "`{word}`：技能只能来自 https、ssh 或 file 地址",
+    }
+    source_password() {
+        en: "an address with a name or password in it is not used: it would end up in the notes",
+        zh: "地址中不能带用户名或密码：它会被写进安装记录",
+    }
+    source_bad_name(word) {
+        en: "`{word}` is no name of a skill at a hub (small letters, digits, `-`, `_`, `.`); a folder is written `./{word}`",
+        zh: "`{word}` 不是技能市场中的名称（小写字母、数字、`-`、`_`、`.`）；文件夹请写成 `./{word}`",
+    }
+    install_broken(why) {
+        en: "the skill in it cannot be used: {why}",
+        zh: "其中的技能无法使用：{why}",
+    }
+    install_other_owner(owner) {
+        en: "that skill was published by {owner}, not by the one you named: nothing was installed",
+        zh: "这个技能由 {owner} 发布，不是你指定的发布者：没有安装任何内容",
+    }
+    install_unverified(hub) {
+        en: "{hub} lists no hashes of its files: nobody can tell whether they are what was published",
+        zh: "{hub} 没有提供文件哈希，无法核对内容是否为发布时的内容",
+    }
+    install_handed(hub, host) {
+        en: "{hub} does not keep it itself: it came from {host}",
+        zh: "内容不在 {hub}，而是来自 {host}",
+    }
+    install_renamed(old, new) {
+        en: "`{old}` is called `{new}` now",
+        zh: "`{old}` 现已更名为 `{new}`",
+    }
+    install_plain_http() {
+        en: "it came over plain http: anybody on the way could have changed it",
+        zh: "通过未加密的 http 下载，途中可能被改动",
+    }
+    install_own_folder(place) {
+        en: "{place} is a folder of your own, not an installed skill: it is left alone. Rename or remove it first",
+        zh: "{place} 是你自己的文件夹，不是安装的技能，未作改动。请先改名或移走",
+    }
+    install_already(name) {
+        en: "`{name}` is installed, exactly so",
+        zh: "`{name}` 已安装，内容完全相同",
+    }
+    install_other(name) {
+        en: "`{name}` is installed with other files: `crawfish skills update {name}`, or say --force",
+        zh: "`{name}` 已安装但内容不同：请用 `crawfish skills update {name}`，或加 --force",
+    }
+    install_look_alike(name, other) {
+        en: "`{name}` imitates `{other}` in look-alike letters: it is refused",
+        zh: "`{name}` 用形近字母冒充 `{other}`，已拒绝",
+    }
+    install_near(other) {
+        en: "its name is one letter away from `{other}`: is it the one you mean?",
+        zh: "名称与 `{other}` 只差一个字母：确定是你要的那个吗？",
+    }
+    install_same_name(path) {
+        en: "there is one of this name already; of the two the one in the workspace, else the installed one counts: {path}",
+        zh: "已有同名技能；两者中以工作区的为准，其次是安装的：{path}",
+    }
+    install_suspicious(why) {
+        en: "the hub warns of this skill ({why}). To install it all the same, say --suspicious",
+        zh: "技能市场对它有警告（{why}）。仍要安装请加 --suspicious",
+    }
+    install_ask(name) {
+        en: "Install `{name}`? [y/N]",
+        zh: "安装 `{name}`？[y/N]",
+    }
+    install_left() {
+        en: "nothing was installed",
+        zh: "没有安装任何内容",
+    }
+    install_nobody() {
+        en: "there is no terminal to ask at: say --yes if you agree",
+        zh: "没有终端可供询问：同意请加 --yes",
+    }
+    install_done(name, place) {
+        en: "installed `{name}` in {place}; a running gateway finds it with the next message",
+        zh: "已安装 `{name}` 到 {place}；运行中的网关在下一条消息时生效",
+    }
+    install_grant_hint(name) {
+        en: "its commands get no keys until you allow it: crawfish skills grant {name}",
+        zh: "在你允许之前，它的命令拿不到任何密钥：crawfish skills grant {name}",
+    }
+    install_held() {
+        en: "another `crawfish skills` command is at work: wait for it to end",
+        zh: "另一个 `crawfish skills` 命令正在运行，请等它结束",
+    }
+    install_not_installed(name) {
+        en: "no installed skill is called `{name}`",
+        zh: "没有名为 `{name}` 的已安装技能",
+    }
+    update_none() {
+        en: "no skills are installed",
+        zh: "没有安装任何技能",
+    }
+    update_pinned(name) {
+        en: "`{name}` is pinned: name it to update it",
+        zh: "`{name}` 已锁定版本：如要更新请写明名称",
+    }
+    update_changed(name) {
+        en: "`{name}` was changed here since it was installed: an update would lose that. Say --force to replace it",
+        zh: "`{name}` 安装后在本机改动过，更新会丢失改动。确定要覆盖请加 --force",
+    }
+    update_no_source(name, word) {
+        en: "where `{name}` came from is not known any more ({word}): install it again",
+        zh: "无法得知 `{name}` 的来源（{word}）：请重新安装",
+    }
+    update_same(name) {
+        en: "`{name}` is up to date",
+        zh: "`{name}` 已是最新",
+    }
+    update_other_hub(name, old, new) {
+        en: "! `{name}` came from {old}; this one comes from {new}",
+        zh: "! `{name}` 原来自 {old}，这次来自 {new}",
+    }
+    remove_ask(name) {
+        en: "Remove `{name}`? [y/N]",
+        zh: "移除 `{name}`？[y/N]",
+    }
+    remove_ask_changed(name) {
+        en: "`{name}` was changed here since it was installed. Remove it with the changes? [y/N]",
+        zh: "`{name}` 安装后改动过。连同改动一起移除？[y/N]",
+    }
+    remove_done(name) {
+        en: "removed `{name}`",
+        zh: "已移除 `{name}`",
+    }
+    view_head(name, version, place) {
+        en: "{name} {version} -> {place}",
+        zh: "{name} {version} -> {place}",
+    }
+    view_owner(owner) {
+        en: "published by: {owner}",
+        zh: "发布者：{owner}",
+    }
+    view_files(count, bytes) {
+        en: "files: {count}, {bytes} bytes",
+        zh: "文件：{count} 个，共 {bytes} 字节",
+    }
+    view_variables() {
+        en: "environment variables it asks for or names:",
+        zh: "索取或提到的环境变量：",
+    }
+    view_programs() {
+        en: "programs:",
+        zh: "程序：",
+    }
+    view_hosts() {
+        en: "hosts it names:",
+        zh: "提到的主机：",
+    }
+    view_tool(tool) {
+        en: "callable tool: {tool}",
+        zh: "可调用的工具：{tool}",
+    }
+    view_commands() {
+        en: "commands in its text:",
+        zh: "文中的命令：",
+    }
+    view_flag(what, file, line, text) {
+        en: "! {what} ({file}:{line}) {text}",
+        zh: "! {what}（{file}:{line}）{text}",
+    }
+    odd_hidden_letters() {
+        en: "letters that only the model sees",
+        zh: "只有模型看得到的隐藏文字",
+    }
+    odd_direction() {
+        en: "characters that turn the reading direction",
+        zh: "改变阅读方向的字符",
+    }
+    odd_zero_width() {
+        en: "characters without width",
+        zh: "零宽字符",
+    }
+    odd_comment() {
+        en: "a comment that pages do not show",
+        zh: "页面上不显示的注释",
+    }
+    odd_piped() {
+        en: "runs what it downloads",
+        zh: "下载后直接执行",
+    }
+    odd_encoded() {
+        en: "a long piece of base64",
+        zh: "大段 base64",
+    }
+    odd_secrets() {
+        en: "names a place of keys or passwords",
+        zh: "提到存放密钥或密码的位置",
+    }
+    odd_binary() {
+        en: "not a text",
+        zh: "不是文本",
+    }
+    wanted_steps() {
+        en: "it wants these installed (only with --with-requirements):",
+        zh: "它需要安装以下内容（仅在加 --with-requirements 时执行）：",
+    }
+    wanted_left(what) {
+        en: "left to you: {what}",
+        zh: "需自行处理：{what}",
+    }
+    wanted_missing(program) {
+        en: "missing here, and it does not say how to get it: {program}",
+        zh: "本机缺少，且技能没有说明如何安装：{program}",
+    }
+    wanted_hint() {
+        en: "what it needs was not installed: --with-requirements does it",
+        zh: "没有安装它需要的程序：加 --with-requirements 即可",
+    }
+    wanted_ask(count) {
+        en: "Run these {count} commands? [y/N]",
+        zh: "执行这 {count} 条命令？[y/N]",
+    }
+    wanted_done(command) {
+        en: "done: {command}",
+        zh: "完成：{command}",
+    }
+    wanted_failed(command, why) {
+        en: "failed: {command}\n{why}",
+        zh: "失败：{command}\n{why}",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

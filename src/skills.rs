@@ -4,8 +4,17 @@
 //! A skill that cannot be used never stops the others: it stands in the list with its reason. Runs nothing and knows no
 //! values of environment variables, only whether they are set.
 
+pub mod archive;
+pub mod bring;
 mod front_matter;
+mod git;
+pub mod hub;
+pub mod installed;
 mod load;
+pub mod pinned;
+pub mod requirements;
+pub mod source;
+pub mod view;
 
 use std::{
     io,

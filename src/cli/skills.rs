@@ -7,7 +7,12 @@ use clap::{Args, Subcommand};
 use super::exit::Exit;
 use crate::config::Env;
 
+mod install;
 mod list;
+mod remove;
+mod requirements;
+mod search;
+mod update;
 
 /// Looks after the skills. 管理技能。
 #[derive(Debug, Args)]
@@ -20,6 +25,14 @@ pub struct Skills {
 enum What {
     /// Lists every skill that was found, usable or not. 列出所有技能。
     List(list::List),
+    /// Searches the hubs. 在技能市场中搜索。
+    Search(search::Search),
+    /// Installs a skill. 安装技能。
+    Install(install::Install),
+    /// Updates installed skills. 更新已安装的技能。
+    Update(update::Update),
+    /// Removes an installed skill. 移除已安装的技能。
+    Remove(remove::Remove),
 }
 
 impl Skills {
@@ -27,6 +40,10 @@ impl Skills {
     pub fn run(&self, config: Option<&Path>, env: &Env) -> Exit {
         match &self.what {
             What::List(list) => list.run(config, env),
+            What::Search(search) => search.run(config, env),
+            What::Install(install) => install.run(config, env),
+            What::Update(update) => update.run(config, env),
+            What::Remove(remove) => remove.run(config, env),
         }
     }
 }

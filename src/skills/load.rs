@@ -196,7 +196,7 @@ fn read(candidate: Candidate, tier: Tier, env: &dyn Env) -> Skill {
     Skill { sha256, ..skill }
 }
 
-fn blank(name: String, location: PathBuf, tier: Tier) -> Skill {
+pub(super) fn blank(name: String, location: PathBuf, tier: Tier) -> Skill {
     Skill {
         alias: String::new(),
         key: name.clone(),
@@ -366,7 +366,7 @@ fn is_bad_name(name: &str) -> bool {
         || name.chars().any(is_invisible)
 }
 
-fn is_invisible(c: char) -> bool {
+pub(super) fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -383,7 +383,7 @@ fn harmless(name: &str) -> String {
 }
 
 /// What two names share that are the same to a person's eye: width, case, and Cyrillic or Greek letters that look Latin.
-fn skeleton(name: &str) -> String {
+pub(super) fn skeleton(name: &str) -> String {
     key_of(name)
         .chars()
         .map(|c| match c {
@@ -417,7 +417,7 @@ fn skeleton(name: &str) -> String {
 }
 
 /// Names that differ in width or case alone are one name.
-fn key_of(name: &str) -> String {
+pub(super) fn key_of(name: &str) -> String {
     name.nfkc().flat_map(char::to_lowercase).collect()
 }
 
