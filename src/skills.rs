@@ -454,7 +454,10 @@ impl Shelf {
 }
 
 /// The skills inside the binary: folder and SKILL.md.
-const BUNDLED: [(&str, &str); 2] = [
+const BUNDLED: [(&str, &str); 5] = [
+    ("page-summary", include_str!("../skills/page-summary/SKILL.md")),
+    ("reminders", include_str!("../skills/reminders/SKILL.md")),
+    ("spreadsheet-report", include_str!("../skills/spreadsheet-report/SKILL.md")),
     ("study-notes", include_str!("../skills/study-notes/SKILL.md")),
     ("weather", include_str!("../skills/weather/SKILL.md")),
 ];

@@ -18,6 +18,7 @@ mod exec;
 mod feishu;
 mod first_start;
 mod groups;
+mod hub;
 mod live;
 mod media;
 mod models;

@@ -8,6 +8,7 @@ pub mod effects;
 #[allow(dead_code, reason = "the adapter's own tests use the rest of it")]
 pub mod feishu;
 pub mod gateway;
+pub mod hub;
 pub mod load;
 pub mod mark;
 pub mod model_server;
