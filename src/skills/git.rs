@@ -104,7 +104,6 @@ impl Run<'_> {
             "http.lowSpeedLimit=1000",
             "http.lowSpeedTime=30",
             "credential.helper=",
-            "uploadpack.packObjectsHook=",
         ] {
             command.arg("-c").arg(setting);
         }

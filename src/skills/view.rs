@@ -85,6 +85,7 @@ pub fn view(skill: &Skill, files: &[FileSum], text: impl Fn(&str) -> Option<Stri
             None => seen.flag(&file.path, 0, Odd::Binary, String::new()),
         }
     }
+    seen.flags.sort_by(|a, b| (&a.file, a.line, a.what).cmp(&(&b.file, b.line, b.what)));
     let requires = &skill.requires;
     seen.variables.extend(requires.env.iter().cloned().chain(skill.primary_env.clone()));
     seen.programs.extend(requires.bins.iter().chain(&requires.any_bins).cloned());
