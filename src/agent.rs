@@ -4,6 +4,7 @@
 //! an effect), so that a restart knows what may have happened; the last model step is recorded with commit 2.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -39,8 +40,9 @@ use crate::{
     policy::{Asker, Role, Verdict, may_use},
     reply::{HoldBack, Policy},
     session::SessionKey,
+    skills::{self, Skill, Skills, command::Asked},
     store::{self, Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, TurnStore},
-    tools::{Call, Effect, Registry, ToolContext, ToolError},
+    tools::{self, Call, Effect, Registry, ToolContext, ToolError, skill::Works},
 };
 
 pub mod briefing;
@@ -157,8 +159,10 @@ pub struct Agent {
     pub models: Arc<BTreeMap<String, Arc<dyn Model>>>,
     /// What models cost, and whether they may be asked.
     pub ledger: Arc<Ledger>,
-    /// What it may use.
+    /// What it may use, besides the tools of its skills.
     pub tools: Registry,
+    /// What its skills' tools and commands stand on.
+    pub works: Works,
     /// Its workspace.
     pub workspace: PathBuf,
     /// Files that came and go.
@@ -295,8 +299,13 @@ impl Agent {
         let group = inbound.conversation.kind == ConversationKind::Group;
         let asker = Asker { role, direct: !group };
         let skills = self.briefing.skills();
+        let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
+        if let Some(text) = asked_skill(newest, &skills).and_then(|asked| skills.answer(asked, lang)) {
+            return Ok(TurnRun::notice(claim, text));
+        }
         // What a turn may not use, it does not see.
-        let tools = self.tools.narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow);
+        let tools =
+            self.works.with_tools_of(&skills, &self.tools).narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow);
         let named = skills.usable().filter(|skill| skill.model_invocable && role > Role::Stranger);
         let named = named.map(|skill| (skill.name.clone(), skill.location.display().to_string())).collect();
         let offered: Arc<dyn Toolbox> = Arc::new(Offered::new(tools.clone(), named));
@@ -316,7 +325,7 @@ impl Agent {
         let setup = Setup {
             system: brief.text.clone(),
             history,
-            input: vec![self.said(&claim.lease.session, &claim.entries, &claim.backlog).await],
+            input: vec![self.said(&claim.lease.session, &claim.entries, &claim.backlog, &skills).await],
             limits: Limits {
                 max_rounds: self.config.max_rounds,
                 output_chars: self.config.tool_output_chars as usize,
@@ -347,7 +356,7 @@ impl Agent {
             }
             None => Turn::new(setup),
         };
-        let drive = Drive {
+        let mut drive = Drive {
             agent: self,
             model,
             spender: Spender {
@@ -357,6 +366,8 @@ impl Agent {
                 role,
             },
             purpose: newest.errand.as_ref().map_or("turn", |errand| errand.kind.as_str()),
+            skills,
+            read: Mutex::default(),
             lease: &claim.lease,
             task: newest.id.clone(),
             control,
@@ -375,6 +386,7 @@ impl Agent {
             asked_wait: Duration::ZERO,
             shown: String::new(),
         };
+        drive.remember(claim.resume.as_deref().unwrap_or_default()).await;
         drive.finish_turn().await
     }
 
@@ -407,7 +419,13 @@ impl Agent {
     }
 
     /// The user message of these entries, and of what was heard before them.
-    async fn said(&self, session: &SessionKey, entries: &[InboxEntry], backlog: &[store::Heard]) -> Message {
+    async fn said(
+        &self,
+        session: &SessionKey,
+        entries: &[InboxEntry],
+        backlog: &[store::Heard],
+        skills: &Skills,
+    ) -> Message {
         let now = self.clock.now_ms();
         let now =
             Timestamp::from_millisecond(now).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned_datetime(TimeZone::system());
@@ -437,10 +455,14 @@ impl Agent {
             (conversation.kind == ConversationKind::Group).then_some(name)
         });
         let collapsed = entries.iter().filter(|entry| entry.collapsed).count();
-        let notes: Vec<String> = (collapsed > 0)
+        let mut notes: Vec<String> = (collapsed > 0)
             .then(|| format!("{collapsed} of these messages came while the queue was full and were put together here"))
             .into_iter()
             .collect();
+        notes.extend(entries.iter().filter_map(|entry| match asked_skill(entry, skills)? {
+            Asked::Use(skill) => Some(skills::command::note(skill, &self.briefing.shown(&skill.location))),
+            _ => None,
+        }));
         let backlog: Vec<Heard<'_>> = backlog
             .iter()
             .map(|heard| Heard { name: heard.name.as_deref().unwrap_or(&heard.sender), text: &heard.text })
@@ -449,6 +471,14 @@ impl Agent {
         let input = UserText { entries: &said, now: &now, group, addressed, notes: &notes, backlog: &backlog };
         Message::User { text: user_text(&input) }
     }
+}
+
+/// What a message asks of the skills. Only the sender's own words do, and only those of people who may read them.
+fn asked_skill<'a>(entry: &'a InboxEntry, skills: &'a Skills) -> Option<Asked<'a>> {
+    let inbound = &entry.inbound;
+    let to_another = !inbound.addressed() && Command::names_a_bot(&inbound.text);
+    let may = entry.role > Role::Stranger && inbound.trust != Trust::Relayed && !to_another;
+    if may { skills.asked(&inbound.text) } else { None }
 }
 
 /// One turn being driven.
@@ -460,6 +490,10 @@ struct Drive<'a> {
     spender: Spender,
     /// What for, in the ledger.
     purpose: &'static str,
+    /// The skills it began with.
+    skills: Arc<Skills>,
+    /// The SKILL.md files that were read in it, in this order: their variables are there for commands.
+    read: Mutex<Vec<PathBuf>>,
     lease: &'a Lease,
     task: InboxId,
     control: &'a Control,
@@ -557,7 +591,7 @@ impl Drive<'_> {
             return Ok(());
         }
         debug!(entries = absorbed.len(), "the running turn absorbs newer messages");
-        let message = self.agent.said(&self.lease.session, &absorbed, &[]).await;
+        let message = self.agent.said(&self.lease.session, &absorbed, &[], &self.skills).await;
         if !self.turn.absorb(vec![message]) {
             // Too late for this turn: its answer settles them as merged, so they must not be lost silently.
             warn!("messages came after the turn's last step; they are answered by it as merged");
@@ -717,11 +751,36 @@ impl Drive<'_> {
         let Some(tool) = self.tools.get(&call.name) else {
             return Err(ToolError::TellModel(format!("there is no tool `{}`", call.name)));
         };
+        let context = self.context(&call.call_id)?;
+        let mut result = tokio::select! {
+            result = tool.call(call.args.clone(), &context) => result.map(|output| output.text),
+            () = self.agent.clock.sleep(self.agent.turn_idle) => Err(ToolError::TellModel("it took too long".to_owned())),
+        };
+        if let (Ok(text), "read") = (&mut result, call.name.as_str())
+            && let Some(skill) = self.skill_read(&context, &call.args).await
+            && let Some(note) = self.agent.works.keyring.of_skill(skill).told_at_reading()
+        {
+            text.push_str(&format!("\n{note}"));
+        }
+        // Whatever tool it came from (a file that a command wrote): no value of a skill's variables goes further.
+        let clean = |text: String| match self.agent.works.redactor.redact(&text) {
+            Cow::Borrowed(_) => text,
+            Cow::Owned(clean) => clean,
+        };
+        match result {
+            Ok(text) => Ok(clean(text)),
+            Err(ToolError::TellModel(text)) => Err(ToolError::TellModel(clean(text))),
+            Err(ToolError::Abort(text)) => Err(ToolError::Abort(clean(text))),
+        }
+    }
+
+    fn context(&self, call_id: &str) -> Result<ToolContext, ToolError> {
         let inbound = self.entries.last().ok_or_else(|| ToolError::Abort("the turn has no message".to_owned()))?;
-        let context = ToolContext {
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(ToolContext {
             call: Arc::new(Call {
                 turn: self.lease.turn.clone(),
-                call_id: call.call_id.clone(),
+                call_id: call_id.to_owned(),
                 session: self.lease.session.clone(),
                 agent: self.agent.id.clone(),
                 asker: self.asker,
@@ -732,13 +791,33 @@ impl Drive<'_> {
             workspace: self.agent.workspace_of(self.asker.role),
             readable: self.agent.readable(&self.lease.session),
             media: self.agent.media.shown(&self.lease.session),
+            variables: Arc::new(self.agent.works.keyring.of_turn(&self.skills, &read)),
             output_chars: self.agent.config.tool_output_chars as usize,
             cancel: self.control.stop.child_token(),
             clock: Arc::clone(&self.agent.clock),
+        })
+    }
+
+    /// The skill whose SKILL.md a `read` with these arguments was of; it is remembered.
+    async fn skill_read(&self, context: &ToolContext, args: &Value) -> Option<&Skill> {
+        let path = args.get("path")?.as_str()?.to_owned();
+        let context = context.clone();
+        let file = tokio::task::spawn_blocking(move || tools::file_meant(&context, &path)).await.ok()??;
+        let skill = self.skills.at(&file)?;
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        read.retain(|path| *path != skill.location);
+        read.push(skill.location.clone());
+        Some(skill)
+    }
+
+    /// After a restart: the skills that the turn had read before it was cut off.
+    async fn remember(&mut self, journal: &[StepRecord]) {
+        let is_read = |step: &&StepRecord| {
+            step.kind == StepKind::Tool && step.name == "read" && step.state == StepState::Finished
         };
-        tokio::select! {
-            result = tool.call(call.args.clone(), &context) => result.map(|output| output.text),
-            () = self.agent.clock.sleep(self.agent.turn_idle) => Err(ToolError::TellModel("it took too long".to_owned())),
+        for step in journal.iter().filter(is_read) {
+            let Ok(context) = self.context("") else { return };
+            self.skill_read(&context, &step.args).await;
         }
     }
 

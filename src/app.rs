@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     io,
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -48,14 +48,14 @@ use crate::{
     outbox::LaneWakeUp,
     secrets::{Redactor, Secret},
     settlements::{Kv, Settlements},
-    skills::{self, ProcessEnv, Shelf, Skills, State},
+    skills::{self, ProcessEnv, Shelf, Skills, variables::Keyring},
     store::{
         AccessStore, Apology, BootId, ChannelStore, InboxStore, LedgerStore, OutboxStore, SessionStore, Store,
         TurnStore, Upkeep,
         sqlite::{OpenError, SqliteStore},
     },
     supervisor::{self, Health, Watched},
-    tools::{Parts, Registry, exec::Commands},
+    tools::{Parts, Registry, exec::Commands, skill::Works},
     upkeep::{self, Ready},
     worker::Worker,
     workspace,
@@ -156,6 +156,10 @@ pub fn open_shelf(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Arc<Shelf>,
     let shipped = skills::bundled_dir(&loaded.data_dir());
     skills::write_bundled(&shipped)
         .map_err(|source| StartError::Workspace { path: shipped.display().to_string(), source })?;
+    // There before anything is installed, so that it is watched from the start.
+    let installed = loaded.data_dir().join("skills");
+    crate::os::create_private_dir(&installed)
+        .map_err(|source| StartError::Workspace { path: installed.display().to_string(), source })?;
     let (sources, env) = skill_sources(loaded);
     Ok(Arc::new(Shelf::open(sources, Box::new(env), clock.monotonic())))
 }
@@ -174,9 +178,20 @@ pub fn skill_env(loaded: &Loaded) -> ProcessEnv {
 fn skill_sources(loaded: &Loaded) -> (Vec<skills::Source>, ProcessEnv) {
     let dirs = loaded.config.skills.dirs.iter().map(|dir| loaded.path(dir));
     let sources = skills::sources(&workspace_dir(loaded), &loaded.data_dir(), dirs);
-    let env = loaded.env.clone();
-    let lookup = move |name: &str| env.get(name).map(str::to_owned);
-    (sources, ProcessEnv::new(lookup, loaded.show_json()))
+    let lookup = |name: &str| loaded.env.get(name).map(str::to_owned);
+    (sources, ProcessEnv::new(lookup, keyring(loaded), loaded.show_json()))
+}
+
+/// The values that skills' commands may be given.
+pub fn keyring(loaded: &Loaded) -> Keyring {
+    let (entries, env) = (loaded.config.skills.entries.clone(), loaded.env.clone());
+    let own = loaded.secrets().map(Secret::new).collect();
+    Keyring::new(entries, move |name| env.get(name).map(str::to_owned), own)
+}
+
+/// What skills' tools and commands stand on.
+pub fn works(loaded: &Loaded, parts: &Parts) -> Works {
+    Works::new(parts.config.exec.enabled, keyring(loaded), parts.commands.clone(), parts.redactor.clone())
 }
 
 fn workspace_dir(loaded: &Loaded) -> PathBuf {
@@ -240,6 +255,7 @@ pub fn build_agents(
         models: Arc::clone(&models),
         ledger: Arc::clone(ledger),
         tools: Registry::builtin(&parts),
+        works: works(loaded, &parts),
         workspace,
         media: Arc::clone(media),
         config: config.agent.clone(),
@@ -375,7 +391,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
 
     let shelf = open_shelf(loaded, &clock)?;
     let skills = shelf.current(clock.monotonic());
-    log_skills(&skills);
+    skills::watch::log(&Skills::default(), &skills);
     if config.tools.exec.enabled {
         warn!("{}", lang::door_exec_wide(Lang::current()));
     }
@@ -412,6 +428,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         senders: SenderRates::default(),
         turned_away: TurnedAway::default(),
         ledger: Arc::clone(&ledger),
+        shelf: Arc::clone(&shelf),
     });
     let watched: Arc<dyn channel_api::Intake> = Arc::new(Watched {
         intake: Arc::clone(&intake) as Arc<dyn channel_api::Intake>,
@@ -504,6 +521,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     life.front("http", http.serve(listener, channels_listener, abort.clone()));
     life.station("worker", worker.run(stopping.clone(), drained));
     life.station("previews", sweep);
+    life.station("skills", skills::watch::run(shelf, Arc::clone(&clock), stopping.clone()));
     life.station("delivery", delivery.run(stopping.clone(), abort));
     let adapters: Vec<(Arc<dyn Channel>, ChannelContext)> = channels
         .all()
@@ -580,30 +598,4 @@ fn log_doors(doors: &[Door]) {
     for door in doors.iter().filter(|door| door.name == "owner" || door.name.starts_with("pairing:")) {
         info!(line = %door.line, "{}", door.text);
     }
-}
-
-/// Each loaded skill has its line, and each that did not load its reason.
-fn log_skills(skills: &Skills) {
-    let lang = Lang::current();
-    for skill in &skills.list {
-        let place = shown(&skill.location);
-        match &skill.state {
-            State::Loaded => info!(skill = %skill.name, place, "skill loaded"),
-            State::Off(needs) => {
-                let why: Vec<String> = needs.iter().map(|need| need.text(lang)).collect();
-                info!(skill = %skill.name, place, why = why.join("; "), "skill off");
-            }
-            State::Broken(fault) => warn!(skill = %skill.name, place, why = fault.text(lang), "skill not loaded"),
-        }
-        for warning in &skill.warnings {
-            warn!(skill = %skill.name, "{}", warning.text(lang));
-        }
-    }
-    for (folder, why) in &skills.problems {
-        warn!(folder = %shown(folder), %why, "skills folder not read");
-    }
-}
-
-fn shown(path: &Path) -> String {
-    path.display().to_string()
 }

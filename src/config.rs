@@ -13,7 +13,7 @@ use std::{
 };
 
 use channel_api::{ChannelId, Said};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use toml::de::DeTable;
 
 pub use self::{
@@ -37,7 +37,7 @@ use crate::{
     media::MediaConfig,
     model::config::{ModelConfig, Provider},
     os,
-    skills::hub::config::HubsConfig,
+    skills::config::SkillsConfig,
     store::config::StoreConfig,
     tools::ToolsConfig,
 };
@@ -94,22 +94,6 @@ const SECTIONS: [&str; 13] = [
     "server", "store", "agent", "agents", "access", "models", "skills", "tools", "media", "limits", "log", "ui",
     "channels",
 ];
-
-/// `[skills]`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SkillsConfig {
-    /// Folders with skills, relative to the configuration file; `~` is the home folder.
-    pub dirs: Vec<String>,
-    /// Where skills are installed from.
-    pub hubs: HubsConfig,
-}
-
-impl Default for SkillsConfig {
-    fn default() -> Self {
-        Self { dirs: vec!["skills".to_owned()], hubs: HubsConfig::default() }
-    }
-}
 
 /// `[channels.<kind>.<account>]`.
 #[derive(Clone, PartialEq)]

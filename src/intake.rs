@@ -32,6 +32,7 @@ use crate::{
     outbox::{self, Answers, LaneWakeUp},
     policy::Role,
     session::SessionKey,
+    skills::Shelf,
     store::{
         Action, Amended, Amendment, Asked, BootId, Change, Footer, InboxStore, MovedGroup, NewBatch, NewEntry,
         NewHeard, NewPairing, NewPart, OverCap, SessionChange, SessionStore, SpentAsk, SpentBy, SpentOf, StoreError,
@@ -93,6 +94,8 @@ pub struct Intake {
     pub turned_away: TurnedAway,
     /// For `/usage`.
     pub ledger: Arc<Ledger>,
+    /// The skills, whose commands `/help` names.
+    pub shelf: Arc<Shelf>,
 }
 
 /// What the gate and the router made of one event.
@@ -435,10 +438,12 @@ impl Intake {
     ) -> Result<(String, SessionChange), IntakeError> {
         let Asking { entry, event, role, lang, .. } = *asked;
         let row = || async { self.sessions.session(session).await.map_err(unavailable) };
+        let skills = || self.shelf.held().help(lang).map(|line| format!("\n{line}")).unwrap_or_default();
         Ok(match command {
             Command::Help if role == Role::Owner => {
-                (format!("{}\n{}", lang::help(lang), lang::help_owner(lang)), SessionChange::None)
+                (format!("{}\n{}{}", lang::help(lang), lang::help_owner(lang), skills()), SessionChange::None)
             }
+            Command::Help if role > Role::Stranger => (lang::help(lang) + &skills(), SessionChange::None),
             Command::Help | Command::New | Command::Model(_) => (lang::help(lang), SessionChange::None),
             Command::WhoAmI => {
                 let text = lang::whoami(lang, &event.channel, &event.sender.id, role.as_str(), asked.why());

@@ -751,12 +751,12 @@ catalogue! {
         zh: "技能 `{name}` 无法读取：{why}（{path}）",
     }
     doctor_skill_install(how) {
-        en: ". Its author says: {how}. Then start the gateway again",
-        zh: "。作者给出的安装方法：{how}。装好后重启网关",
+        en: ". Its author says: {how}",
+        zh: "。作者给出的安装方法：{how}",
     }
     doctor_skill_install_program() {
-        en: ". Install it, then start the gateway again",
-        zh: "。请安装它，再重启网关",
+        en: ". Install it: it is on with the next message",
+        zh: "。请安装它，下一条消息起即可使用",
     }
     doctor_skill_folder(path, why) {
         en: "the skills folder {path} cannot be read: {why}",
@@ -1973,6 +1973,137 @@ catalogue! {
     wanted_failed(command, why) {
         en: "failed: {command}\n{why}",
         zh: "失败：{command}\n{why}",
+    }
+}
+
+// Skills: commands, grants and checks.
+catalogue! {
+    help_skills(names) {
+        en: "Skills (/skill tells more): {names}",
+        zh: "技能（发送 /技能 查看说明）：{names}",
+    }
+    skill_list() {
+        en: "Skills. Write one of these, and behind it what it is to do:",
+        zh: "可用技能。发送其中一个，后面写上要做的事：",
+    }
+    skill_list_empty() {
+        en: "No skill can be used here.",
+        zh: "这里没有可用的技能。",
+    }
+    skill_unknown(name) {
+        en: "There is no skill “{name}”.",
+        zh: "没有名为“{name}”的技能。",
+    }
+    skill_unusable(name, why) {
+        en: "The skill “{name}” cannot be used: {why}",
+        zh: "技能“{name}”无法使用：{why}",
+    }
+    skill_tool_form(why) {
+        en: "its callable tool is not registered: {why}",
+        zh: "其可调用工具未注册：{why}",
+    }
+    skill_tool_command(elements) {
+        en: "its callable tool is not registered: `command` must be a list of 1 to {elements} texts that begins with a program",
+        zh: "其可调用工具未注册：`command` 必须是 1 到 {elements} 个字符串的列表，第一个是程序名",
+    }
+    skill_tool_placeholder(name) {
+        en: "its callable tool is not registered: the command names {{{name}}}, and `parameters` has no property of that name",
+        zh: "其可调用工具未注册：命令中有 {{{name}}}，但 `parameters` 中没有这个属性",
+    }
+    skill_is_off(why) {
+        en: "cannot be used here: {why}",
+        zh: "在这里无法使用：{why}",
+    }
+    skill_hidden_at(code) {
+        en: "a character that people do not see and a model reads ({code}): take it out, and ask who put it in",
+        zh: "此处有人看不见、模型却会读到的字符（{code}）：请删除，并弄清是谁写入的",
+    }
+    skill_comment() {
+        en: "an HTML comment gives orders: the model reads it, people who look at the page do not",
+        zh: "HTML 注释里有指令：模型会读到，浏览页面的人却看不到",
+    }
+    skill_not_granted(names, skill) {
+        en: "{names} will not be given to its commands until you run `crawfish skills grant {skill}`",
+        zh: "运行 `crawfish skills grant {skill}` 之前，它的命令得不到 {names}",
+    }
+    skill_changed(path, skill) {
+        en: "its files changed since your grant ({path}): look at them, then run `crawfish skills grant {skill}` again",
+        zh: "授权之后它的文件有变化（{path}）：请检查后重新运行 `crawfish skills grant {skill}`",
+    }
+    skill_variable_never(name) {
+        en: "the variable {name} is never set for a skill: it is no name of a variable, or changes how programs run",
+        zh: "变量 {name} 不会为技能设置：它不是合法的变量名，或会改变程序的运行方式",
+    }
+    skill_description_short() {
+        en: "the description is too short to choose by: say what it does and when to use it",
+        zh: "描述太短，无法据此选择：请写明它做什么、什么时候用",
+    }
+    skill_description_long(chars) {
+        en: "the description has more than {chars} characters and stands in every prompt: shorten it, and put the rest below",
+        zh: "描述超过 {chars} 个字符，而它会出现在每个提示词里：请缩短，其余内容放到正文",
+    }
+    skill_no_example() {
+        en: "there is no example: show one command, one address or one answer as it should be",
+        zh: "没有示例：请给出一条命令、一个地址或一个标准答案",
+    }
+    skill_unexplained(names) {
+        en: "parameters of its tool have no description: {names}",
+        zh: "工具的参数缺少 description：{names}",
+    }
+    skill_weight_broken() { en: "broken", zh: "损坏" }
+    skill_weight_warning() { en: "warning", zh: "警告" }
+    skill_weight_advice() { en: "advice", zh: "建议" }
+    skill_check_good(count) {
+        en: "{count} skills, nothing broken",
+        zh: "共 {count} 个技能，没有损坏的",
+    }
+    skill_check_broken(broken, count) {
+        en: "{broken} of {count} skills are broken",
+        zh: "{count} 个技能中有 {broken} 个损坏",
+    }
+    skill_none_named(name) {
+        en: "there is no skill `{name}`; `crawfish skills list` shows which there are",
+        zh: "没有名为 `{name}` 的技能；`crawfish skills list` 可列出所有技能",
+    }
+    skill_grant_needless(name, folder) {
+        en: "`{name}` is not an installed skill but lies in your own folder {folder}: the variables it names are given without a grant",
+        zh: "`{name}` 不是安装的技能，而在您自己的文件夹 {folder} 中：它声明的变量无需授权",
+    }
+    skill_grant_asks(name, path) {
+        en: "The skill `{name}` ({path}) asks for:",
+        zh: "技能 `{name}`（{path}）请求：",
+    }
+    skill_grant_env(names) {
+        en: "  variables for its commands: {names}",
+        zh: "  命令可用的环境变量：{names}",
+    }
+    skill_grant_commands(names) {
+        en: "  programs: {names}",
+        zh: "  程序：{names}",
+    }
+    skill_grant_hosts(names) {
+        en: "  hosts named in its text: {names}",
+        zh: "  文中提到的主机：{names}",
+    }
+    skill_grant_limits() {
+        en: "Commands run with your rights and are not kept to these hosts and programs. The grant ends when a file of the skill changes.",
+        zh: "命令以您的权限运行，并不会被限制在这些主机和程序之内。技能的文件一旦变化，授权即失效。",
+    }
+    skill_grant_question() {
+        en: "Grant it? [y/N] ",
+        zh: "是否授权？[y/N] ",
+    }
+    skill_granted(name) {
+        en: "granted to `{name}`; a running gateway knows it from its next turn on",
+        zh: "已授权 `{name}`；运行中的网关从下一轮对话起生效",
+    }
+    skill_not_given() {
+        en: "nothing was granted",
+        zh: "没有授权",
+    }
+    skill_tool_schema(kb) {
+        en: "its callable tool is not registered: `parameters` has more than {kb} KiB",
+        zh: "其可调用工具未注册：`parameters` 超过 {kb} KiB",
     }
 }
 

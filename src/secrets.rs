@@ -3,7 +3,12 @@
 //!
 //! security.md rows 5, 27 and §3.5. Knows nothing of where a secret comes from.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use base64::{
     Engine as _,
@@ -71,37 +76,84 @@ pub const REDACTED: &str = "[redacted]";
 const MIN_LENGTH: usize = 8;
 
 /// Takes known secrets out of a text: the exact values, their base64 (both alphabets, at any offset inside a longer
-/// encoded text), URL-encoded and JSON-escaped forms. Cheap to clone.
+/// encoded text), hexadecimal, URL-encoded and JSON-escaped forms, each also where white space breaks it (`base64` and
+/// `xxd -p` write lines of 76 and 60 characters). Cheap to clone; clones know the same secrets, those learnt later too.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    pattern: Option<Regex>,
+    known: Arc<RwLock<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    forms: BTreeSet<String>,
+    pattern: Option<Arc<Regex>>,
 }
 
 impl Redactor {
     /// Looks for these values; those shorter than 8 bytes are left out.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
-        let mut forms: Vec<String> = secrets.into_iter().flat_map(|secret| forms_of(secret.expose())).collect();
-        // The longest first: of two secrets that start alike, the whole of the longer one goes.
-        forms.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-        forms.dedup();
-        if forms.is_empty() {
-            return Self::default();
+        let redactor = Self::default();
+        redactor.learn(secrets);
+        redactor
+    }
+
+    /// Looks for these values too from now on, here and in every clone. What is known already costs nothing.
+    pub fn learn<'a>(&self, secrets: impl IntoIterator<Item = &'a Secret>) {
+        let new: BTreeSet<String> = secrets.into_iter().flat_map(|secret| forms_of(secret.expose())).collect();
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if new.is_subset(&known.forms) {
+            return;
         }
+        known.forms.extend(new);
+        // The longest first: of two secrets that start alike, the whole of the longer one goes.
+        let mut forms: Vec<&String> = known.forms.iter().collect();
+        forms.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         let alternatives: Vec<String> = forms.iter().map(|form| regex::escape(form)).collect();
         let pattern = regex::RegexBuilder::new(&alternatives.join("|"))
             .size_limit(64 << 20)
             .build()
             .expect("escaped literals are a valid pattern");
-        Self { pattern: Some(pattern) }
+        known.pattern = Some(Arc::new(pattern));
     }
 
     /// `text` without the secrets; borrowed when there was none in it.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match &self.pattern {
-            Some(pattern) => pattern.replace_all(text, REDACTED),
-            None => Cow::Borrowed(text),
+        let pattern = self.known.read().unwrap_or_else(PoisonError::into_inner).pattern.clone();
+        let Some(pattern) = pattern else { return Cow::Borrowed(text) };
+        match pattern.replace_all(text, REDACTED) {
+            Cow::Borrowed(text) => without_broken(text, &pattern).map_or(Cow::Borrowed(text), Cow::Owned),
+            Cow::Owned(text) => Cow::Owned(without_broken(&text, &pattern).unwrap_or(text)),
         }
     }
+}
+
+/// The text without the secrets that white space breaks; `None` when there is none.
+fn without_broken(text: &str, pattern: &Regex) -> Option<String> {
+    if !text.contains(char::is_whitespace) {
+        return None;
+    }
+    let mut squeezed = String::with_capacity(text.len());
+    // Where in the text each stretch without white space begins: (place in `squeezed`, place in `text`).
+    let mut stretches: Vec<(usize, usize)> = Vec::new();
+    for word in text.split(char::is_whitespace).filter(|word| !word.is_empty()) {
+        stretches.push((squeezed.len(), word.as_ptr() as usize - text.as_ptr() as usize));
+        squeezed.push_str(word);
+    }
+    let place = |at: usize| {
+        let stretch = stretches[stretches.partition_point(|(begin, _)| *begin <= at) - 1];
+        stretch.1 + (at - stretch.0)
+    };
+    let mut out = String::new();
+    let mut done = 0;
+    for found in pattern.find_iter(&squeezed) {
+        // The last character's own place: white space behind it stays.
+        let (begin, end) = (place(found.start()), place(found.end() - 1) + 1);
+        let end = text.ceil_char_boundary(end);
+        out.push_str(&text[done..begin]);
+        out.push_str(REDACTED);
+        done = end;
+    }
+    (done > 0).then(|| out + &text[done..])
 }
 
 impl fmt::Debug for Redactor {
@@ -129,6 +181,9 @@ fn forms_of(value: &str) -> Vec<String> {
         }
     }
     for upper in [true, false] {
+        forms.push(
+            value.bytes().map(|byte| if upper { format!("{byte:02X}") } else { format!("{byte:02x}") }).collect(),
+        );
         let hex = |byte: u8| if upper { format!("%{byte:02X}") } else { format!("%{byte:02x}") };
         let encode = |keep: &[u8], space: &str| -> String {
             value.bytes().fold(String::new(), |mut out, byte| {
@@ -219,6 +274,29 @@ mod tests {
                 assert!(redactor.redact(&encoded).contains(REDACTED), "{encoded}");
             }
         }
+    }
+
+    #[test]
+    fn what_white_space_breaks_is_found_and_clones_learn() {
+        let redactor = Redactor::default();
+        let clone = redactor.clone();
+        let token: String = (0..40).map(|n| format!("{n:02}-ключ.")).collect();
+        redactor.learn([&Secret::new(token.clone())]);
+        let base64 = base64::engine::general_purpose::STANDARD.encode(&token);
+        let wrapped = |text: &str, width: usize| {
+            let chars: Vec<char> = text.chars().collect();
+            chars.chunks(width).map(|line| line.iter().collect::<String>()).collect::<Vec<_>>().join("\n")
+        };
+        let hex: String = token.bytes().map(|byte| format!("{byte:02x}")).collect();
+        for form in [wrapped(&base64, 76), wrapped(&hex, 60), wrapped(&token, 10), wrapped(&hex, 2).replace('\n', " ")]
+        {
+            let shown = format!("it is\n{form}\nand no more");
+            assert_eq!(
+                clone.redact(&shown).trim_end_matches("==").replace("==\n", "\n"),
+                "it is\n[redacted]\nand no more"
+            );
+        }
+        assert!(matches!(clone.redact("nothing here 00-к"), Cow::Borrowed(_)));
     }
 
     #[test]

@@ -1,30 +1,39 @@
 //! Skills: folders with a SKILL.md that teach the agent a task. The model sees name, description and place of each, and
 //! reads the file when one fits.
 //!
-//! A skill that cannot be used never stops the others: it stands in the list with its reason. Runs nothing and knows no
-//! values of environment variables, only whether they are set.
+//! A skill that cannot be used never stops the others: it stands in the list with its reason. Runs nothing; values of
+//! environment variables are the matter of `variables` alone.
 
 pub mod archive;
 pub mod bring;
+pub mod callable;
+pub mod command;
+pub mod config;
 mod front_matter;
 mod git;
+pub mod grants;
 pub mod hub;
 pub mod installed;
+pub mod lint;
 mod load;
 pub mod pinned;
 pub mod requirements;
 pub mod source;
+pub mod variables;
 pub mod view;
+pub mod watch;
 
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use serde_json::Value;
 
+pub use self::grants::Consent;
+use self::variables::Keyring;
 use crate::lang::{self, Lang};
 
 /// One skill as the prompt lists it.
@@ -73,8 +82,26 @@ pub struct Skill {
     pub install: Option<Value>,
     /// The callable tool it declares, as written; not checked.
     pub tool: Option<Value>,
+    /// Whether the owner agreed that its commands get its variables.
+    pub consent: Consent,
     /// SHA-256 (hex) of its SKILL.md; empty when it was not read.
     pub sha256: String,
+}
+
+impl Skill {
+    /// The environment variables it declares.
+    pub fn declared(&self) -> Vec<String> {
+        let mut names = self.requires.env.clone();
+        names.extend(self.primary_env.clone().filter(|name| !self.requires.env.contains(name)));
+        names
+    }
+}
+
+impl Skill {
+    /// Its SKILL.md, decoded; `None` when it cannot be read.
+    pub fn text(&self) -> Option<String> {
+        load::text_of(&self.location).ok()
+    }
 }
 
 /// What a skill needs before it is offered.
@@ -280,8 +307,9 @@ impl Warning {
 pub trait Env: Send + Sync {
     /// A program of that plain name is on the path.
     fn has_program(&self, name: &str) -> bool;
-    /// The environment variable is set and not empty, or configured for a skill.
-    fn has_variable(&self, name: &str) -> bool;
+    /// The environment variable is set and not empty, or configured for the skill of this key, whose `primaryEnv` is
+    /// `primary`.
+    fn has_variable(&self, key: &str, primary: Option<&str>, name: &str) -> bool;
     /// `linux`, `darwin` or `win32`.
     fn os(&self) -> &str;
     /// The configuration has a true value at this dotted path.
@@ -292,25 +320,22 @@ pub trait Env: Send + Sync {
     fn home(&self) -> Option<&Path>;
 }
 
-/// The value of a variable, if it is set.
-type Lookup = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
-
-/// The machine we run on: environment variables as the configuration sees them (`.env` too), and the configuration.
+/// The machine we run on: its search path, the variables that are set for skills, and the configuration.
 pub struct ProcessEnv {
-    variable: Lookup,
+    keyring: Keyring,
     path: Vec<PathBuf>,
     home: Option<PathBuf>,
     config: Value,
 }
 
 impl ProcessEnv {
-    /// `variable` looks an environment variable up; `config` is the whole configuration, where only the truth of a value
-    /// counts (secrets may be masked).
-    pub fn new(variable: impl Fn(&str) -> Option<String> + Send + Sync + 'static, config: Value) -> Self {
+    /// `variable` looks an environment variable up as the configuration sees them (`.env` too); `config` is the whole
+    /// configuration, where only the truth of a value counts (secrets may be masked).
+    pub fn new(variable: impl Fn(&str) -> Option<String>, keyring: Keyring, config: Value) -> Self {
         let filled = |name: &str| variable(name).filter(|value| !value.is_empty());
         let path = filled("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
         let home = filled("HOME").or_else(|| filled("USERPROFILE")).map(PathBuf::from);
-        Self { variable: Box::new(variable), path, home, config }
+        Self { keyring, path, home, config }
     }
 }
 
@@ -322,8 +347,8 @@ impl Env for ProcessEnv {
             && self.path.iter().any(|dir| endings.iter().any(|ending| dir.join(format!("{name}{ending}")).is_file()))
     }
 
-    fn has_variable(&self, name: &str) -> bool {
-        (self.variable)(name).is_some_and(|value| !value.is_empty())
+    fn has_variable(&self, key: &str, primary: Option<&str>, name: &str) -> bool {
+        self.keyring.has(key, primary, name)
     }
 
     fn os(&self) -> &str {
@@ -395,6 +420,14 @@ impl Skills {
         invocable.map(|skill| (skill.alias.as_str(), skill.description.chars().take(100).collect()))
     }
 
+    /// The usable skill whose SKILL.md this file is; links are resolved on both sides.
+    pub fn at(&self, file: &Path) -> Option<&Skill> {
+        self.usable().find(|skill| skill.location == file).or_else(|| {
+            let real = std::fs::canonicalize(file).ok()?;
+            self.usable().find(|skill| std::fs::canonicalize(&skill.location).is_ok_and(|path| path == real))
+        })
+    }
+
     /// The usable skill of that name or alias; `-` and `_`, capitals and small letters are alike.
     pub fn find(&self, name: &str) -> Option<&Skill> {
         let exact = self.usable().find(|skill| skill.name == name || skill.alias == name);
@@ -413,7 +446,7 @@ pub fn shown_path(path: &Path, home: Option<&Path>) -> String {
     if cfg!(windows) { shown.replace('\\', "/") } else { shown.into_owned() }
 }
 
-/// The skills of an agent, read again when a file changed: a new skill needs no restart.
+/// The skills of an agent, read again when a file changed or a program came: nothing here needs a restart.
 pub struct Shelf {
     sources: Vec<Source>,
     env: Box<dyn Env>,
@@ -426,8 +459,16 @@ struct Held {
     skills: Arc<Skills>,
 }
 
+/// No folders and so no skills.
+impl Default for Shelf {
+    fn default() -> Self {
+        let env = ProcessEnv::new(|_| None, Keyring::default(), Value::Null);
+        Self::open(Vec::new(), Box::new(env), Duration::ZERO)
+    }
+}
+
 impl Shelf {
-    /// How often the folders are looked at, at most.
+    /// How often the folders are looked at for a turn, at most.
     const PAUSE: Duration = Duration::from_secs(2);
 
     /// Reads the skills; `now` is the clock's monotonic time.
@@ -438,18 +479,36 @@ impl Shelf {
     }
 
     /// The skills as they are now. Looks at the folders at most every two seconds and reads only when something
-    /// changed. Blocks for the time of a directory listing.
+    /// changed. Blocks for the time of a directory listing. Whoever holds what it gave before keeps that.
     pub fn current(&self, now: Duration) -> Arc<Skills> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.saturating_sub(held.looked) >= Self::PAUSE {
-            held.looked = now;
-            let stamp = load::stamp(&self.sources, self.env.as_ref());
-            if stamp != held.stamp {
-                held.stamp = stamp;
-                held.skills = Arc::new(Skills::load(&self.sources, self.env.as_ref()));
-            }
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = now.saturating_sub(held.looked) >= Self::PAUSE;
+        if is_due { self.looked(held, now) } else { held.skills.clone() }
+    }
+
+    /// The same, looking at once: something is known to have changed.
+    pub fn look(&self, now: Duration) -> Arc<Skills> {
+        self.looked(self.held.lock().unwrap_or_else(PoisonError::into_inner), now)
+    }
+
+    /// What was read last, without looking: never blocks.
+    pub fn held(&self) -> Arc<Skills> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).skills.clone()
+    }
+
+    fn looked(&self, mut held: MutexGuard<'_, Held>, now: Duration) -> Arc<Skills> {
+        held.looked = now;
+        let stamp = load::stamp(&self.sources, self.env.as_ref());
+        if stamp != held.stamp || load::is_outdated(&held.skills, self.env.as_ref()) {
+            held.stamp = stamp;
+            held.skills = Arc::new(Skills::load(&self.sources, self.env.as_ref()));
         }
         held.skills.clone()
+    }
+
+    /// The folders that are looked into, `~` replaced.
+    fn folders(&self) -> Vec<PathBuf> {
+        load::ordered(&self.sources, self.env.as_ref()).into_iter().map(|(_, dir)| dir).collect()
     }
 }
 

@@ -18,6 +18,7 @@ use crate::{
     policy::{Asker, Terms},
     secrets::Redactor,
     session::SessionKey,
+    skills::variables::Handed,
 };
 pub use crate::{model::ToolSpec, policy::Effect};
 
@@ -36,13 +37,14 @@ mod ls;
 mod memory_get;
 mod memory_search;
 mod read;
+pub mod skill;
 mod web_fetch;
 mod write;
 
 // What they stand on.
 mod broker;
 pub mod decode;
-pub use broker::{Outgoing, open_to_send};
+pub use broker::{Outgoing, file_meant, open_to_send};
 pub mod truncate;
 mod walk;
 
@@ -150,6 +152,8 @@ pub struct ToolContext {
     pub readable: Vec<PathBuf>,
     /// The one of them with the files that came in this session, for programs; may not exist.
     pub media: PathBuf,
+    /// What commands of this call get in their environment: the variables of the turn's skills.
+    pub variables: Arc<Handed>,
     /// The most characters of a result (default 16,000).
     pub output_chars: usize,
     /// Fires when the turn is stopped.

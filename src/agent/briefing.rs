@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
@@ -15,7 +15,7 @@ use crate::{
     lang::Lang,
     model::ToolSpec,
     policy::Role,
-    skills::{Shelf, SkillEntry, Skills},
+    skills::{Shelf, SkillEntry, Skills, shown_path},
     workspace::{self, WorkspaceFile},
 };
 
@@ -102,6 +102,11 @@ impl Briefing {
     /// All skills as they are now, loaded or not.
     pub fn skills(&self) -> Arc<Skills> {
         self.shelf.current(self.clock.monotonic())
+    }
+
+    /// A path as the agent should write it.
+    pub fn shown(&self, path: &Path) -> String {
+        shown_path(path, self.home.as_deref())
     }
 
     /// The prompt for a turn; read from the cache while no workspace file changed (seven `stat` calls).

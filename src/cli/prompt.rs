@@ -61,8 +61,9 @@ impl Prompt {
         };
         let role = Role::parse(role);
         let workspace = loaded.path(&loaded.config.agent.workspace);
-        let tools = Registry::builtin(&app::tool_parts(&loaded, &clock));
+        let parts = app::tool_parts(&loaded, &clock);
         let briefing = Briefing::new("main", workspace, shelf, clock, loaded.env.home());
+        let tools = app::works(&loaded, &parts).with_tools_of(&briefing.skills(), &Registry::builtin(&parts));
         let asker = Asker { role, direct: true };
         let specs = tools.narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow).specs();
         let need = Need {

@@ -7,6 +7,8 @@ use clap::{Args, Subcommand};
 use super::exit::Exit;
 use crate::config::Env;
 
+mod check;
+mod grant;
 mod install;
 mod list;
 mod remove;
@@ -33,6 +35,10 @@ enum What {
     Update(update::Update),
     /// Removes an installed skill. 移除已安装的技能。
     Remove(remove::Remove),
+    /// Says what is broken and what could be better. 检查技能。
+    Check(check::Check),
+    /// Lets an installed skill have its variables. 授权已安装的技能。
+    Grant(grant::Grant),
 }
 
 impl Skills {
@@ -44,6 +50,8 @@ impl Skills {
             What::Install(install) => install.run(config, env),
             What::Update(update) => update.run(config, env),
             What::Remove(remove) => remove.run(config, env),
+            What::Check(check) => check.run(config, env),
+            What::Grant(grant) => grant.run(config, env),
         }
     }
 }

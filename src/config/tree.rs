@@ -211,7 +211,11 @@ impl Build<'_> {
         let value = match value {
             DeValue::String(text) => {
                 let (text, why) = self.string(text, &at, &key, name);
-                hidden = why;
+                // What a skill is given has whatever name the skill wants: all but plain addresses is hidden.
+                let is_skills = matches!(path.as_slice(), [skills, entries, _, env, _]
+                    if skills == "skills" && entries == "entries" && env == "env");
+                let inline = is_skills && crate::skills::variables::is_secret(&text);
+                hidden = why.or(inline.then_some(Hidden::Inline));
                 Value::Str(text)
             }
             DeValue::Integer(n) => match i64::from_str_radix(n.as_str(), n.radix()) {

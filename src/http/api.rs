@@ -187,8 +187,10 @@ pub async fn prompt(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answe
         lang: agent.config.lang.unwrap_or_else(Lang::current),
     };
     let asker = Asker { role: Role::Owner, direct: true };
-    let tools = agent.tools.narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow);
-    let brief = agent.briefing.brief(&need, &agent.briefing.skills(), &tools.specs());
+    let skills = agent.briefing.skills();
+    let tools = agent.works.with_tools_of(&skills, &agent.tools);
+    let tools = tools.narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow);
+    let brief = agent.briefing.brief(&need, &skills, &tools.specs());
     Ok(shown(json!({ "agent": agent.id, "text": brief.text, "sections": brief.sections })))
 }
 

@@ -62,6 +62,7 @@ async fn kit_with(edits: Edits, more: &str) -> Kit {
             Default::default(),
             Default::default(),
         )),
+        shelf: Arc::default(),
         channels,
         clock,
     };

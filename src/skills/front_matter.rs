@@ -74,6 +74,37 @@ pub(super) fn parse(file: &str) -> Result<FrontMatter, Fault> {
     Ok(front)
 }
 
+/// What stands behind the front matter; all of it where there is none.
+pub(super) fn body(file: &str) -> &str {
+    let start = file.trim_start_matches('\u{feff}');
+    let Ok(yaml) = between_the_lines(start) else { return file };
+    let behind = yaml.as_ptr() as usize - file.as_ptr() as usize + yaml.len();
+    file[behind..].split_once('\n').map_or("", |(_, body)| body)
+}
+
+/// The line, from 1, where a front matter stops being YAML; `None` when it is YAML.
+pub(super) fn line_of_mistake(file: &str) -> Option<usize> {
+    let yaml = between_the_lines(file.trim_start_matches('\u{feff}')).ok()?;
+    let at = serde_yaml::from_str::<Value>(yaml).err()?.location().map_or(1, |place| place.line());
+    Some(lines_before(file, yaml) + at)
+}
+
+/// The line, from 1, of what is refused before it is read: too deep, an anchor with its alias, a tag.
+pub(super) fn line_of_fault(file: &str) -> Option<usize> {
+    let yaml = between_the_lines(file.trim_start_matches('\u{feff}')).ok()?;
+    let mut end = 0;
+    let wrong = |part: &str| is_too_deep(part) || has_anchors_or_tags(part);
+    let at = yaml.split_inclusive('\n').position(|line| {
+        end += line.len();
+        wrong(&yaml[..end])
+    })?;
+    Some(lines_before(file, yaml) + at + 1)
+}
+
+fn lines_before(file: &str, part: &str) -> usize {
+    file[..part.as_ptr() as usize - file.as_ptr() as usize].matches('\n').count()
+}
+
 /// What stands between the first two lines that are exactly `---`.
 fn between_the_lines(file: &str) -> Result<&str, Fault> {
     let body = file.trim_start_matches(['\n', ' ', '\t']);

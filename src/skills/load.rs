@@ -17,7 +17,10 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use unicode_normalization::UnicodeNormalization;
 
-use super::{Env, Fault, Requires, Skill, Skills, Source, State, Tier, Unmet, Warning, front_matter};
+use super::{
+    Env, Fault, Requires, Skill, Skills, Source, State, Tier, Unmet, Warning, front_matter,
+    grants::{self, Consent, Grants},
+};
 use crate::workspace::decode;
 
 /// The most bytes of a SKILL.md.
@@ -38,7 +41,11 @@ pub(super) fn load(sources: &[Source], env: &dyn Env) -> Skills {
     for (tier, root) in ordered(sources, env) {
         match scan(&root) {
             Ok(candidates) => {
-                found.extend(candidates.into_iter().map(|candidate| read(candidate, tier, env)));
+                let grants = if tier == Tier::Managed { Grants::read(&root) } else { Grants::default() };
+                found.extend(candidates.into_iter().map(|candidate| {
+                    let skill = read(candidate, tier, env);
+                    Skill { consent: grants.consent(&root, &skill), ..skill }
+                }));
                 skills.folders.push(root);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -49,11 +56,23 @@ pub(super) fn load(sources: &[Source], env: &dyn Env) -> Skills {
     skills
 }
 
-/// A number that changes when a skill is added, removed or edited.
+/// Whether a need of one of these skills is met now and was not, or the other way round: a program came or went.
+pub(super) fn is_outdated(skills: &Skills, env: &dyn Env) -> bool {
+    skills.list.iter().any(|skill| match &skill.state {
+        State::Broken(_) => false,
+        State::Loaded => !unmet(skill, env).is_empty(),
+        State::Off(needs) => unmet(skill, env) != *needs,
+    })
+}
+
+/// A number that changes when a skill is added, removed, edited or granted something.
 pub(super) fn stamp(sources: &[Source], env: &dyn Env) -> u64 {
     let mut hasher = DefaultHasher::new();
     for (tier, root) in ordered(sources, env) {
         (tier as u8, &root).hash(&mut hasher);
+        if tier == Tier::Managed {
+            grants::stamps(&root).hash(&mut hasher);
+        }
         match scan(&root) {
             Ok(candidates) => {
                 for candidate in candidates {
@@ -70,7 +89,7 @@ pub(super) fn stamp(sources: &[Source], env: &dyn Env) -> u64 {
 }
 
 /// The folders by rank, each once, `~` replaced.
-fn ordered(sources: &[Source], env: &dyn Env) -> Vec<(Tier, PathBuf)> {
+pub(super) fn ordered(sources: &[Source], env: &dyn Env) -> Vec<(Tier, PathBuf)> {
     let mut folders: Vec<(Tier, PathBuf)> =
         sources.iter().map(|source| (source.tier, expand(&source.dir, env.home()))).collect();
     folders.sort_by_key(|(tier, _)| *tier);
@@ -158,7 +177,7 @@ fn walk(dir: &Dir, path: &Path, folder: String, level: usize, found: &mut Vec<Ca
 }
 
 /// The text of a SKILL.md.
-fn text_of(location: &Path) -> Result<String, Fault> {
+pub(super) fn text_of(location: &Path) -> Result<String, Fault> {
     let io = |error: io::Error| Fault::Io(error.to_string());
     let (Some(folder), Some(name)) = (location.parent(), location.file_name()) else {
         return Err(Fault::NotAFile);
@@ -214,11 +233,12 @@ pub(super) fn blank(name: String, location: PathBuf, tier: Tier) -> Skill {
         requires: Requires::default(),
         install: None,
         tool: None,
+        consent: Consent::default(),
         sha256: String::new(),
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -353,7 +373,8 @@ fn unmet(skill: &Skill, env: &dyn Env) -> Vec<Unmet> {
     if !any_bins.is_empty() && !any_bins.iter().any(|name| env.has_program(name)) {
         needs.push(Unmet::AnyProgram(any_bins.clone()));
     }
-    needs.extend(variables.iter().filter(|name| !env.has_variable(name)).cloned().map(Unmet::Variable));
+    let is_unset = |name: &&String| !env.has_variable(&skill.key, skill.primary_env.as_deref(), name);
+    needs.extend(variables.iter().filter(is_unset).cloned().map(Unmet::Variable));
     needs.extend(config.iter().filter(|path| !env.config_is_true(path)).cloned().map(Unmet::Config));
     needs
 }
@@ -374,7 +395,7 @@ pub(super) fn is_invisible(c: char) -> bool {
 }
 
 /// Characters that make a text say to a model what a person does not see.
-fn is_deceptive(c: char) -> bool {
+pub(super) fn is_deceptive(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}')
 }
 

@@ -24,7 +24,7 @@ impl Env for Machine {
     fn has_program(&self, name: &str) -> bool {
         self.programs.contains(&name)
     }
-    fn has_variable(&self, name: &str) -> bool {
+    fn has_variable(&self, _key: &str, _primary: Option<&str>, name: &str) -> bool {
         self.variables.contains(&name)
     }
     fn os(&self) -> &str {
@@ -351,12 +351,17 @@ fn the_machine_answers_from_its_variables_and_configuration() {
     };
     let config = json!({"tools": {"exec": {"enabled": true, "off": false, "list": []}}, "x": "",
         "skills": {"entries": {"gone": {"enabled": false}, "kept": {"enabled": true}}}});
-    let machine = ProcessEnv::new(variable, config);
+    let aside: config::SkillsConfig =
+        toml::from_str("[entries.given]\napiKey = \"k\"\nenv = { ASIDE = \"x\", EMPTY = \"\" }\n").expect("a section");
+    let keyring = Keyring::new(aside.entries, variable.clone(), Vec::new());
+    let machine = ProcessEnv::new(variable, keyring, config);
     assert!(machine.has_program("gh") && !machine.has_program("jq"));
     for name in ["", ".", "..", "../gh", "/bin/sh", "a\0b"] {
         assert!(!machine.has_program(name), "{name:?}");
     }
-    assert!(machine.has_variable("KEY") && !machine.has_variable("EMPTY") && !machine.has_variable("OTHER"));
+    let has = |name: &str| machine.has_variable("given", Some("MAIN"), name);
+    assert!(has("KEY") && has("ASIDE") && has("MAIN") && !has("EMPTY") && !has("OTHER"));
+    assert!(!machine.has_variable("other", Some("MAIN"), "MAIN") && !machine.has_variable("other", None, "ASIDE"));
     assert_eq!(machine.home(), Some(Path::new("/home/ann")));
     assert!(machine.config_is_true("tools.exec.enabled") && machine.config_is_true("tools.exec"));
     for path in ["tools.exec.off", "tools.exec.list", "x", "tools.none", "x.y.z", ""] {
@@ -460,6 +465,102 @@ fn a_new_an_edited_and_a_removed_skill_are_seen_without_a_restart() {
 }
 
 #[test]
+fn a_program_that_is_installed_turns_its_skill_on_without_a_restart() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let (bin, root) = (home.path().join("bin"), home.path().join("skills"));
+    fs::create_dir(&bin).expect("writable");
+    put(
+        &root,
+        "a",
+        "---\nname: a\ndescription: d\nmetadata: {\"clawdis\":{\"requires\":{\"bins\":[\"tide-tool\"]}}}\n---\n",
+    );
+    let path = bin.display().to_string();
+    let env = ProcessEnv::new(|name| (name == "PATH").then(|| path.clone()), Keyring::default(), json!({}));
+    let shelf = Shelf::open(vec![source(Tier::Workspace, &root)], Box::new(env), Duration::ZERO);
+    let state = |seconds: u64| shelf.current(Duration::from_secs(seconds)).list[0].state.clone();
+    let off = State::Off(vec![Unmet::Program("tide-tool".into())]);
+    assert_eq!(state(3), off);
+    fs::write(bin.join("tide-tool"), "").expect("writable");
+    assert_eq!(state(6), State::Loaded);
+    fs::remove_file(bin.join("tide-tool")).expect("it is there");
+    assert_eq!(state(9), off);
+}
+
+fn keyring(entries: &str, own: &[&str]) -> Keyring {
+    let section: config::SkillsConfig = toml::from_str(entries).expect("a section");
+    let environment = |name: &str| match name {
+        "HA_TOKEN" => Some("token-of-the-house".to_owned()),
+        "MODEL_KEY" => Some("key-of-the-model".to_owned()),
+        "HA_URL" => Some("http://house:8123".to_owned()),
+        _ => None,
+    };
+    Keyring::new(section.entries, environment, own.iter().map(|value| crate::secrets::Secret::new(*value)).collect())
+}
+
+fn needing(name: &str, variables: &str) -> String {
+    let metadata = format!("{{\"openclaw\":{{\"requires\":{{\"env\":[{variables}]}}}}}}");
+    format!("---\nname: {name}\ndescription: d\nmetadata: {metadata}\n---\nSee https://house.example:8123/api\n")
+}
+
+#[test]
+fn a_turn_gets_the_variables_of_the_skills_it_read_and_no_others() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    put(home.path(), "house", needing("house", "\"HA_TOKEN\",\"HA_URL\",\"LD_PRELOAD\""));
+    put(home.path(), "other", needing("other", "\"MODEL_KEY\""));
+    let machine = Machine { variables: &["HA_TOKEN", "HA_URL", "MODEL_KEY", "LD_PRELOAD"], ..Machine::default() };
+    let keys = keyring("[entries.other.env]\nEXTRA = \"aside-value\"\n", &["key-of-the-model"]);
+    let given = |tier: Tier, read: &[&str]| {
+        let skills = Skills::load(&[source(tier, home.path())], &machine);
+        let read: Vec<PathBuf> = read.iter().map(|name| by_name(&skills, name).location.clone()).collect();
+        let handed = keys.of_turn(&skills, &read);
+        let withheld = handed.withheld.into_iter().map(|held| (held.name, held.why)).collect::<Vec<_>>();
+        (handed.given.into_keys().collect::<Vec<_>>().join(" "), withheld)
+    };
+    let (none, withheld) = given(Tier::Extra, &[]);
+    assert_eq!((none.as_str(), withheld.len()), ("", 4), "{withheld:?}");
+    assert!(withheld.iter().all(|(_, why)| matches!(why, variables::Why::NotRead(_))), "{withheld:?}");
+    assert_eq!(given(Tier::Extra, &["house"]).0, "HA_TOKEN HA_URL");
+    assert_eq!(given(Tier::Extra, &["house", "other"]).0, "EXTRA HA_TOKEN HA_URL MODEL_KEY");
+    // Where the agent can write, a name is not the owner's word for the gateway's own key.
+    let (given_there, withheld) = given(Tier::Workspace, &["house", "other"]);
+    assert_eq!(given_there, "EXTRA HA_TOKEN HA_URL");
+    assert_eq!(withheld, [("MODEL_KEY".to_owned(), variables::Why::Own)]);
+    let skills = Skills::load(&[source(Tier::Extra, home.path())], &machine);
+    let mut secrets: Vec<String> = keys.secrets(&skills).iter().map(|secret| secret.expose().to_owned()).collect();
+    secrets.sort();
+    assert_eq!(secrets, ["aside-value", "key-of-the-model", "token-of-the-house"]);
+}
+
+#[test]
+fn a_grant_holds_for_the_files_it_was_given_for() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let root = home.path().join("skills");
+    put(&root, "house", needing("house", "\"HA_TOKEN\""));
+    fs::write(root.join("house/run.sh"), "curl x").expect("writable");
+    let machine = Machine { variables: &["HA_TOKEN"], ..Machine::default() };
+    let load = || Skills::load(&[source(Tier::Managed, &root)], &machine).list.remove(0);
+    assert_eq!(load().consent, Consent::Missing);
+    let asks = grants::Asks::of(&load(), &load().text().expect("readable"));
+    assert_eq!(asks.env, ["HA_TOKEN"]);
+    assert_eq!(asks.hosts, ["house.example:8123"]);
+    grants::give(&root, &load(), asks, 7).expect("writable");
+    assert_eq!(load().consent, Consent::Granted(vec!["HA_TOKEN".into()]));
+    let file = fs::read_to_string(home.path().join("skill-grants.json")).expect("written");
+    assert!(file.contains("HA_TOKEN") && file.contains("run.sh") && file.contains("\"at\": 7"), "{file}");
+    fs::write(root.join("house/cache.json"), "{}").expect("writable");
+    assert_eq!(load().consent, Consent::Granted(vec!["HA_TOKEN".into()]), "a new file is no other skill");
+    fs::write(root.join("house/run.sh"), "curl y").expect("writable");
+    assert_eq!(load().consent, Consent::Changed(root.join("house/run.sh")));
+    fs::remove_file(root.join("house/run.sh")).expect("it is there");
+    assert_eq!(load().consent, Consent::Changed(root.join("house/run.sh")));
+    assert!(grants::withdraw(&root, &root.join("house")).expect("writable"));
+    assert_eq!(load().consent, Consent::Missing);
+    assert!(!grants::withdraw(&root, &root.join("house")).expect("writable"));
+    fs::write(home.path().join("skill-grants.json"), "{broken").expect("writable");
+    assert_eq!(load().consent, Consent::Missing, "what cannot be read grants nothing");
+}
+
+#[test]
 fn the_bundled_skills_load_and_are_renewed() {
     let home = tempfile::tempdir().expect("a temporary folder");
     write_bundled(home.path()).expect("writable");
@@ -493,4 +594,60 @@ proptest! {
             prop_assert!(alias.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'));
         }
     }
+}
+
+/// What a file of the corpus is worth, in a word.
+fn word(skill: &Skill) -> String {
+    let repaired = |warning: &Warning| matches!(warning, Warning::Repaired | Warning::FieldIgnored(_));
+    match &skill.state {
+        State::Broken(fault) => format!(
+            "refused: {}",
+            match fault {
+                Fault::NoFrontMatter => "no front matter",
+                Fault::NotClosed => "not closed",
+                Fault::TooDeep => "too deep",
+                Fault::AnchorsOrTags => "anchors or tags",
+                Fault::NoDescription => "no description",
+                Fault::BadName(_) => "bad name",
+                Fault::NotText => "not text",
+                fault => panic!("no word for {fault:?}"),
+            }
+        ),
+        State::Loaded if skill.warnings.iter().any(repaired) => "loaded with repairs".to_owned(),
+        State::Loaded => "loaded".to_owned(),
+        State::Off(needs) => format!("off: {needs:?}"),
+    }
+}
+
+#[test]
+fn files_as_people_write_them_load_or_are_refused_with_the_right_word() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/corpus/skills");
+    let expected = fs::read_to_string(root.join("expected.toml")).expect("it is there");
+    let expected: toml::Table = toml::from_str(&expected).expect("it is TOML");
+    assert!(expected.len() >= 30);
+    let machine = Machine { programs: &["sh"], ..Machine::default() };
+    let skills = Skills::load(&[source(Tier::Workspace, &root)], &machine);
+    let mut wrong = Vec::new();
+    for (folder, meant) in &expected {
+        let place = root.join(folder).join("SKILL.md");
+        let skill = skills.list.iter().find(|skill| skill.location == place).unwrap_or_else(|| panic!("no {folder}"));
+        let said = |key: &str| meant.get(key).and_then(toml::Value::as_str);
+        let facts = [
+            ("word", Some(word(skill))),
+            ("name", Some(skill.name.clone())),
+            ("alias", Some(skill.alias.clone())),
+            ("description", Some(skill.description.clone())),
+            ("emoji", skill.emoji.clone()),
+            ("primary_env", skill.primary_env.clone()),
+        ];
+        for (key, is) in facts {
+            if let Some(meant) = said(key)
+                && is.as_deref() != Some(meant)
+            {
+                wrong.push(format!("{folder}: {key} is {is:?}, not {meant:?}"));
+            }
+        }
+    }
+    assert_eq!(skills.list.len(), expected.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -31,6 +31,7 @@ mod qq;
 mod queue;
 mod redelivery;
 mod silence;
+mod skills;
 mod telegram;
 mod telegram_answers;
 mod telegram_live;

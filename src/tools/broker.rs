@@ -110,6 +110,15 @@ impl fmt::Display for Place<'_> {
     }
 }
 
+/// The file on this machine that a path of a call means, links resolved; `None` where it means none. Blocks for as long
+/// as opening the folders takes.
+pub fn file_meant(ctx: &ToolContext, written: &str) -> Option<PathBuf> {
+    let broker = Broker::open(ctx).ok()?;
+    let place = broker.place(written).ok()?;
+    let root = place.root.paths.iter().rev().flatten().next()?;
+    std::fs::canonicalize(root.join(&place.inner)).ok()
+}
+
 impl Broker {
     /// Opens the allowed folders. A workspace that does not exist yet is made (its parent must exist); a readable folder
     /// that is missing is left out.

@@ -238,21 +238,48 @@ impl Tool for Exec {
         let folder = folder(ctx, workdir).await?;
         let wanted = shell.unwrap_or(self.config.shell);
         let Some((shell, program)) = wanted.found() else { return tell(no_such_shell(wanted)) };
-        let stopped = || ToolError::Abort("stopped".to_owned());
-        let _slot = tokio::select! {
-            slot = self.commands.slots.acquire() => slot.map_err(|error| ToolError::Abort(error.to_string()))?,
-            () = ctx.cancel.cancelled() => return Err(stopped()),
-        };
         let seconds = timeout.unwrap_or(self.config.timeout).clamp(1, LONGEST);
         let mut line = shell.command(program, &command);
-        line.current_dir(folder).env_clear().envs(os::clean_environment(std::env::vars_os()));
-        line.env(SESSION_FILES, &ctx.media);
-        let (started, pipes) = match Started::spawn(line, self.commands.mark()) {
+        line.current_dir(folder);
+        let result = self.commands.follow(line, shell.name(), seconds, &self.redactor, ctx).await;
+        match (result, ctx.variables.note(&command)) {
+            (Ok(output), Some(note)) => Ok(ToolOutput { text: format!("{}\n{note}", output.text), ..output }),
+            (Err(ToolError::TellModel(text)), Some(note)) => tell(format!("{text}\n{note}")),
+            (result, _) => result,
+        }
+    }
+}
+
+impl Commands {
+    /// Runs a command to its end, as every command of ours runs: a clean environment with the variables of the turn's
+    /// skills, nothing to read, at most `seconds`, bounded output without secrets, and nothing that outlives it. `name`
+    /// is what the model is told could not be started.
+    ///
+    /// # Errors
+    /// [`ToolError`]: it could not be started, was ended, or the turn was stopped.
+    pub(super) async fn follow(
+        &self,
+        mut command: Command,
+        name: &str,
+        seconds: u64,
+        redactor: &Redactor,
+        ctx: &ToolContext,
+    ) -> Result<ToolOutput, ToolError> {
+        let stopped = || ToolError::Abort("stopped".to_owned());
+        let _slot = tokio::select! {
+            slot = self.slots.acquire() => slot.map_err(|error| ToolError::Abort(error.to_string()))?,
+            () = ctx.cancel.cancelled() => return Err(stopped()),
+        };
+        command.env_clear().envs(os::clean_environment(std::env::vars_os()));
+        command.env(SESSION_FILES, &ctx.media);
+        for (name, value) in &ctx.variables.given {
+            command.env(name, value.expose());
+        }
+        let (started, pipes) = match Started::spawn(command, self.mark()) {
             Ok(started) => started,
             Err(error) => {
                 return tell(format!(
-                    "`{}` could not be started: {}. Tell the user; nothing was run.",
-                    shell.name(),
+                    "`{name}` could not be started: {}. Tell the user; nothing was run.",
                     error.kind()
                 ));
             }
@@ -262,7 +289,7 @@ impl Tool for Exec {
         if matches!(run.end, End::Stopped) {
             return Err(stopped());
         }
-        run.told(&self.redactor, ctx.output_chars, seconds)
+        run.told(redactor, ctx.output_chars, seconds)
     }
 }
 

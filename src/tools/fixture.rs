@@ -68,6 +68,7 @@ impl Fixture {
             workspace: top.path().join("workspace"),
             readable: vec![top.path().join("skills")],
             media: top.path().join("media"),
+            variables: Arc::default(),
             output_chars: 16_000,
             cancel: CancellationToken::new(),
             clock: Arc::new(SystemClock::new()),

@@ -89,6 +89,14 @@ impl Registry {
         Ok(())
     }
 
+    /// These tools and those of another registry; where two have one name, this one's stays.
+    #[must_use]
+    pub fn joined(&self, other: &Self) -> Self {
+        let mut entries = other.entries.clone();
+        entries.extend(self.entries.iter().map(|(name, entry)| (name.clone(), entry.clone())));
+        Self { entries }
+    }
+
     /// The tools that `allowed` lets through: what an asker or a skill may use.
     #[must_use]
     pub fn narrowed(&self, allowed: impl Fn(&str, Terms) -> bool) -> Self {

@@ -66,6 +66,7 @@ async fn real() -> Real {
                     Default::default(),
                     Default::default(),
                 )),
+                shelf: Arc::default(),
             };
             (store.clone() as Arc<dyn Store>, Arc::new(intake) as Arc<dyn channel_api::Intake>, access)
         })
