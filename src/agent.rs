@@ -30,7 +30,10 @@ use self::{
 use crate::{
     config::nearest,
     inbox::QueueConfig,
-    intake::command::{Command, ModelWish},
+    intake::{
+        command::{Command, ModelWish},
+        route::Binding,
+    },
     journal::{Journal, LiveRow},
     lang::{self, Lang},
     ledger::{Ledger, NotNow, Spender, budget::Tally, money::Costs, sender_key},
@@ -110,14 +113,51 @@ pub enum SilentReplies {
     Groups,
 }
 
-/// `[agents.<id>]`: another agent. What it does not say is as in `[agent]`.
+/// `[agents.<id>]`: another agent. What it does not say is as in `[agent]`, but for its workspace.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OtherAgent {
-    /// Its workspace folder; `None` = that of `[agent]`.
+    /// Its workspace folder; `None` = `workspace-<id>`. Two agents share files only where both name the same folder.
     pub workspace: Option<String>,
     /// The name of its model in `[models]`.
     pub model: Option<String>,
+    /// Models asked in turn when it does not answer; `None` = as in `[agent]`, unless it has a model of its own.
+    pub fallbacks: Option<Vec<String>>,
+    /// The language of its rules; `None` (`"auto"`) = as in `[agent]`.
+    #[serde(deserialize_with = "crate::lang::auto_or")]
+    pub lang: Option<Lang>,
+    /// The most model calls of one turn.
+    pub max_rounds: Option<u32>,
+    /// The names of the skills it has; `None` = all of them.
+    pub skills: Option<Vec<String>>,
+    /// More folders with skills, besides those of its workspace and of `[skills] dirs`.
+    pub skill_dirs: Vec<String>,
+    /// The conversations it answers.
+    pub bindings: Vec<Binding>,
+}
+
+impl OtherAgent {
+    /// Its workspace folder.
+    pub fn workspace(&self, id: &str) -> String {
+        self.workspace.clone().unwrap_or_else(|| format!("workspace-{id}"))
+    }
+
+    /// Its settings, from those of `[agent]`.
+    pub fn settings(&self, id: &str, main: &AgentConfig) -> AgentConfig {
+        let own_model = self.model.is_some();
+        AgentConfig {
+            workspace: self.workspace(id),
+            model: self.model.clone().or_else(|| main.model.clone()),
+            fallbacks: match &self.fallbacks {
+                Some(fallbacks) => fallbacks.clone(),
+                None if own_model => Vec::new(),
+                None => main.fallbacks.clone(),
+            },
+            lang: self.lang.or(main.lang),
+            max_rounds: self.max_rounds.unwrap_or(main.max_rounds),
+            ..main.clone()
+        }
+    }
 }
 
 /// All agents of this process, by id.

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tracing::{info, warn};
 
 use crate::{
-    agent::{Agent, Agents, SilentReplies, briefing::Briefing},
+    agent::{Agent, AgentConfig, Agents, SilentReplies, briefing::Briefing},
     channels::{self, BuildChannel, Channels, Entry},
     clock::SystemClock,
     config::{
@@ -35,6 +35,7 @@ use crate::{
     intake::{
         Intake, SenderRates,
         pairing::{Access, Reach},
+        route::{Bindings, Links},
         turned_away::TurnedAway,
     },
     journal::Journal,
@@ -198,6 +199,14 @@ fn workspace_dir(loaded: &Loaded) -> PathBuf {
     loaded.path(&loaded.config.agent.workspace)
 }
 
+/// Every agent's workspace and the language of its rules, that of `main` first.
+fn workspaces(loaded: &Loaded) -> Vec<(PathBuf, Option<Lang>)> {
+    let main = &loaded.config.agent;
+    let others = loaded.config.agents.iter().map(|(id, other)| other.settings(id, main));
+    let all = std::iter::once(main.clone()).chain(others);
+    all.map(|settings| (loaded.path(&settings.workspace), settings.lang)).collect()
+}
+
 /// What the tools stand on.
 pub fn tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
     let mut secrets: Vec<Secret> = loaded.secrets().map(Secret::new).collect();
@@ -248,33 +257,36 @@ pub fn build_agents(
     let home = config_home();
     let limits = &config.limits;
     let parts = tool_parts(loaded, clock);
-    let build = |id: &str, workspace: PathBuf, model: Arc<dyn Model>| Agent {
-        id: id.to_owned(),
-        briefing: Briefing::new(id, workspace.clone(), Arc::clone(shelf), Arc::clone(clock), home.clone()),
-        model,
-        models: Arc::clone(&models),
-        ledger: Arc::clone(ledger),
-        tools: Registry::builtin(&parts),
-        works: works(loaded, &parts),
-        workspace,
-        media: Arc::clone(media),
-        config: config.agent.clone(),
-        turns: Arc::clone(store) as Arc<dyn TurnStore>,
-        inbox: Arc::clone(store) as Arc<dyn InboxStore>,
-        journal: journal.clone(),
-        clock: Arc::clone(clock),
-        turn_idle: Duration::from_secs(limits.turn_idle_s),
-        turn_max: Duration::from_secs(limits.turn_max_s),
+    let build = |id: &str, settings: AgentConfig, shelf: Arc<Shelf>, chosen: Option<Vec<String>>| {
+        let section = if id == "main" { "agent".to_owned() } else { format!("agents.{id}") };
+        let workspace = loaded.path(&settings.workspace);
+        let briefing = Briefing::new(id, workspace.clone(), shelf, Arc::clone(clock), home.clone());
+        Ok(Agent {
+            id: id.to_owned(),
+            briefing: briefing.only(chosen),
+            model: choose_model(&models, settings.model.as_deref(), &settings.fallbacks, &section)?,
+            models: Arc::clone(&models),
+            ledger: Arc::clone(ledger),
+            tools: Registry::builtin(&parts),
+            works: works(loaded, &parts),
+            workspace,
+            media: Arc::clone(media),
+            config: settings,
+            turns: Arc::clone(store) as Arc<dyn TurnStore>,
+            inbox: Arc::clone(store) as Arc<dyn InboxStore>,
+            journal: journal.clone(),
+            clock: Arc::clone(clock),
+            turn_idle: Duration::from_secs(limits.turn_idle_s),
+            turn_max: Duration::from_secs(limits.turn_max_s),
+        })
     };
-    let main = choose_model(&models, config.agent.model.as_deref(), &config.agent.fallbacks, "agent")?;
-    let mut agents = vec![build("main", workspace_dir(loaded), Arc::clone(&main))];
+    let mut agents = vec![build("main", config.agent.clone(), Arc::clone(shelf), None)?];
     for (id, other) in &config.agents {
-        let model = match &other.model {
-            Some(name) => choose_model(&models, Some(name), &[], &format!("agents.{id}"))?,
-            None => Arc::clone(&main),
-        };
-        let workspace = other.workspace.as_ref().map_or_else(|| workspace_dir(loaded), |dir| loaded.path(dir));
-        agents.push(build(id, workspace, model));
+        let settings = other.settings(id, &config.agent);
+        let dirs = config.skills.dirs.iter().chain(&other.skill_dirs).map(|dir| loaded.path(dir));
+        let sources = skills::sources(&loaded.path(&settings.workspace), &loaded.data_dir(), dirs);
+        let shelf = Arc::new(Shelf::open(sources, Box::new(skill_env(loaded)), clock.monotonic()));
+        agents.push(build(id, settings, shelf, other.skills.clone())?);
     }
     Ok(Agents::new(agents))
 }
@@ -330,6 +342,11 @@ fn choose_model(
 pub fn build_channels(loaded: &Loaded) -> Result<Channels, StartError> {
     let config = &loaded.config;
     let mut entries = Vec::new();
+    let bound = config
+        .agents
+        .iter()
+        .flat_map(|(id, agent)| agent.bindings.iter().map(|binding| (id.clone(), binding.clone())).collect::<Vec<_>>());
+    let (bindings, links) = (Arc::new(Bindings::new(bound)), Arc::new(Links::new(&config.access.identity_links)));
     for (id, section) in &config.channels {
         if !section.policy.enabled {
             continue;
@@ -346,6 +363,9 @@ pub fn build_channels(loaded: &Loaded) -> Result<Channels, StartError> {
     }
     for (channel, policy, owner) in http::web::channels(&config.server) {
         entries.push(Entry::new(channel, policy, &config.access, owner));
+    }
+    for entry in &mut entries {
+        (entry.bindings, entry.links) = (Arc::clone(&bindings), Arc::clone(&links));
     }
     Ok(Channels::new(entries))
 }
@@ -385,9 +405,10 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
             warn!(processes = left, "commands of the last run still ran; they were ended");
         }
     }
-    let workspace = workspace_dir(loaded);
-    workspace::write_templates(&workspace, config.agent.lang.unwrap_or_else(Lang::current))
-        .map_err(|source| StartError::Workspace { path: workspace.display().to_string(), source })?;
+    for (workspace, lang) in workspaces(loaded) {
+        workspace::write_templates(&workspace, lang.unwrap_or_else(Lang::current))
+            .map_err(|source| StartError::Workspace { path: workspace.display().to_string(), source })?;
+    }
 
     let shelf = open_shelf(loaded, &clock)?;
     let skills = shelf.current(clock.monotonic());

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, path::PathBuf, sync::Arc};
 
 use channel_api::{
-    Channel, ChannelId, Conversation, ConversationKind, Inbound, InboxId, Level, Moved, QueueMode, Reply, Said,
+    Channel, ChannelId, Conversation, ConversationKind, Inbound, InboxId, Level, Moved, QueueMode, Reply, Said, Trust,
 };
 use channel_socket::{Network, NetworkError};
 use serde::Deserialize as _;
@@ -11,7 +11,10 @@ use tracing::warn;
 
 use crate::{
     config::{Mistake, Node},
-    intake::access::{AccessConfig, ChannelPolicy, Gate},
+    intake::{
+        access::{AccessConfig, ChannelPolicy, Gate},
+        route::{Asked, Bindings, Closeness, Links},
+    },
     lang::{self, Lang},
     outbox::{self, Answers},
     session::SessionKey,
@@ -212,38 +215,71 @@ pub struct Entry {
     pub gate: Gate,
     /// Queue mode, agent.
     pub policy: ChannelPolicy,
+    /// Which agent answers which conversation.
+    pub bindings: Arc<Bindings>,
+    /// Which direct chats are one person's.
+    pub links: Arc<Links>,
+}
+
+/// Who wrote it, where the platform itself says so: words that are handed on carry nobody's id.
+pub fn sender(event: &Inbound) -> Option<&str> {
+    (event.trust == Trust::Own).then_some(event.sender.id.as_str())
 }
 
 impl Entry {
     /// Joins an adapter with its policy. `token_is_owner`: see [`Gate::new`].
     pub fn new(channel: Arc<dyn Channel>, policy: ChannelPolicy, access: &AccessConfig, token_is_owner: bool) -> Self {
         let gate = Gate::new(channel.id(), &policy, access, token_is_owner);
-        Self { channel, gate, policy }
+        Self { channel, gate, policy, bindings: Arc::default(), links: Arc::default() }
     }
 
-    /// The agent that answers a conversation: the group's, the channel's, else `main`.
-    pub fn agent(&self, conversation: &Conversation) -> &str {
-        let group = (conversation.kind == ConversationKind::Group)
-            .then(|| self.gate.group(&conversation.id))
-            .flatten()
-            .and_then(|group| group.agent.as_deref());
-        group.or(self.policy.agent.as_deref()).unwrap_or("main")
-    }
-
-    /// The session of a conversation.
-    pub fn session(&self, conversation: &Conversation) -> SessionKey {
-        if self.channel.id().kind() == "web" {
-            return SessionKey::web(
-                self.agent(conversation),
-                Some(conversation.id.as_str()).filter(|id| *id != "main"),
-            );
+    /// The agent that answers a conversation: of the channel's own section (its group's line, then its own) and the agents'
+    /// bindings the one that names it most closely, the section where both are as close; else `main`.
+    pub fn agent(&self, conversation: &Conversation, sender: Option<&str>) -> &str {
+        let in_group = conversation.kind == ConversationKind::Group;
+        let group = in_group.then(|| self.gate.group(&conversation.id)).flatten();
+        let own = match (group.and_then(|group| group.agent.as_deref()), self.policy.agent.as_deref()) {
+            (Some(agent), _) => Some((Closeness::GROUP, agent)),
+            (None, Some(agent)) => Some((Closeness::CHANNEL, agent)),
+            (None, None) => None,
+        };
+        let current = self.as_now(conversation);
+        let asked = Asked { channel: self.channel.id(), conversation: &current, sender };
+        let bound = self.bindings.agent(asked, |group| self.gate.current(group));
+        match (own, bound) {
+            (Some((own, agent)), Some((bound, _))) if own >= bound => agent,
+            (_, Some((_, agent))) | (Some((_, agent)), None) => agent,
+            (None, None) => "main",
         }
-        let account_in_key = self.channel.capabilities().account_in_key;
+    }
+
+    /// The conversation, its group by the id it has now.
+    fn as_now(&self, conversation: &Conversation) -> Conversation {
         let mut conversation = conversation.clone();
         if conversation.kind == ConversationKind::Group {
             conversation.id = self.gate.current(&conversation.id);
         }
-        SessionKey::of(self.agent(&conversation), self.channel.id(), account_in_key, &conversation)
+        conversation
+    }
+
+    /// The session of an event.
+    pub fn session_of(&self, event: &Inbound) -> SessionKey {
+        self.session(&event.conversation, sender(event))
+    }
+
+    /// The session of a conversation with this sender.
+    pub fn session(&self, conversation: &Conversation, sender: Option<&str>) -> SessionKey {
+        let agent = self.agent(conversation, sender);
+        if self.channel.id().kind() == "web" {
+            return SessionKey::web(agent, Some(conversation.id.as_str()).filter(|id| *id != "main"));
+        }
+        let account_in_key = self.channel.capabilities().account_in_key;
+        let conversation = self.as_now(conversation);
+        let asked = Asked { channel: self.channel.id(), conversation: &conversation, sender };
+        match self.links.person(asked, account_in_key) {
+            Some(person) => SessionKey::person(agent, person),
+            None => SessionKey::of(agent, self.channel.id(), account_in_key, &conversation),
+        }
     }
 
     /// A group got a new id: its section goes on to hold, and the log names the line to change.

@@ -30,7 +30,10 @@ use crate::{
     agent::{AgentConfig, OtherAgent},
     channels,
     http::config::{ListenProblem, ServerConfig, is_strong_token},
-    intake::access::{self, AccessConfig, ChannelPolicy, Gate, ListProblem},
+    intake::{
+        access::{self, AccessConfig, ChannelPolicy, Gate, ListProblem},
+        route::BindingProblem,
+    },
     lang::{self, Lang, UiConfig},
     ledger::price::Price,
     logs::LogConfig,
@@ -667,14 +670,31 @@ impl Check<'_> {
         let mut wrong: Vec<(Vec<&str>, &Path)> = Vec::new();
         wrong.extend(held(&config.agent.workspace).map(|what| (vec!["agent", "workspace"], what.as_path())));
         for (id, agent) in &config.agents {
-            let what = agent.workspace.as_deref().and_then(held);
+            let what = held(&agent.workspace(id));
             wrong.extend(what.map(|what| (vec!["agents", id, "workspace"], what.as_path())));
+            let what = agent.skill_dirs.iter().find_map(|folder| held(folder));
+            wrong.extend(what.map(|what| (vec!["agents", id, "skill_dirs"], what.as_path())));
         }
+        self.apart(config, dir, env);
         let what = config.skills.dirs.iter().find_map(|folder| held(folder));
         wrong.extend(what.map(|what| (vec!["skills", "dirs"], what.as_path())));
         for (key, what) in wrong {
             let text = line!(config_folder_holds, finding::shown(what));
             self.error_at(&key, text, Some(line!(config_folder_holds_hint)));
+        }
+    }
+
+    /// One agent's workspace does not hold another's: they are one folder, for both to use, or two.
+    fn apart(&mut self, config: &Config, dir: &Path, env: &Env) {
+        let folder = |path: &str| real(&placed(path, dir, env));
+        let main = ("main", folder(&config.agent.workspace));
+        let others = config.agents.iter().map(|(id, agent)| (id.as_str(), folder(&agent.workspace(id))));
+        let all: Vec<(&str, PathBuf)> = std::iter::once(main).chain(others).collect();
+        for (id, inner) in &all {
+            let outer = all.iter().find(|(_, outer)| inner != outer && inner.starts_with(outer));
+            let Some((other, _)) = outer else { continue };
+            let path = if *id == "main" { vec!["agent", "workspace"] } else { vec!["agents", id, "workspace"] };
+            self.error_at(&path, line!(config_workspace_inside, other), Some(line!(config_workspace_inside_hint)));
         }
     }
 
@@ -958,6 +978,9 @@ impl Check<'_> {
             if let Some(name) = &agent.model {
                 model(vec!["agents".into(), id.clone(), "model".into()], name);
             }
+            for name in agent.fallbacks.iter().flatten() {
+                model(vec!["agents".into(), id.clone(), "fallbacks".into()], name);
+            }
         }
         for (path, name) in missing {
             let known: Vec<&str> = config.models.keys().map(String::as_str).collect();
@@ -978,8 +1001,68 @@ impl Check<'_> {
                 .chain(agents)
                 .filter(|(_, agent)| *agent != "main" && !config.agents.contains_key(*agent))
                 .collect();
+            let known: Vec<&str> = std::iter::once("main").chain(config.agents.keys().map(String::as_str)).collect();
             for (path, agent) in wrong {
-                self.error_at(&path, line!(config_no_agent, agent), None);
+                self.error_at(&path, line!(config_no_agent, agent), Some(suggestion(agent, &known)));
+            }
+        }
+        self.bindings(config);
+        self.identity_links(config);
+    }
+
+    fn bindings(&mut self, config: &Config) {
+        let kinds = known_kinds();
+        for (id, agent) in &config.agents {
+            let path = ["agents", id.as_str(), "bindings"];
+            if id == "main" {
+                self.error_at(&["agents", "main"], line!(config_agent_main), None);
+            }
+            if agent.max_rounds.is_some_and(|rounds| !(1..=200).contains(&rounds)) {
+                self.error_at(&["agents", id, "max_rounds"], line!(config_out_of_range, 1, 200), None);
+            }
+            for binding in &agent.bindings {
+                let text = match binding.problem() {
+                    Some(BindingProblem::NoChannel) => line!(config_binding_channel),
+                    Some(BindingProblem::ThreadWithoutGroup) => line!(config_binding_thread),
+                    Some(BindingProblem::SenderInGroup) => line!(config_binding_sender),
+                    Some(BindingProblem::NotAnId) => line!(config_binding_id),
+                    None => {
+                        let (kind, account) = binding.channel.split_once(':').unwrap_or((&binding.channel, ""));
+                        if kind != "web" && !kinds.contains(&kind) {
+                            let hint = suggestion(kind, &kinds);
+                            self.error_at(&path, line!(config_unknown_kind, kind), Some(hint));
+                        } else if !account.is_empty() && kind != "web" {
+                            let here = config.channels.keys().filter(|channel| channel.kind() == kind);
+                            let here: Vec<&str> = here.map(ChannelId::account).collect();
+                            if !here.contains(&account) {
+                                let hint = suggestion(account, &here);
+                                self.error_at(&path, line!(config_binding_nowhere, binding.channel), Some(hint));
+                            }
+                        }
+                        continue;
+                    }
+                };
+                self.error_at(&path, text, None);
+            }
+        }
+    }
+
+    fn identity_links(&mut self, config: &Config) {
+        let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+        for (name, peers) in &config.access.identity_links {
+            let path = ["access", "identity_links", name.as_str()];
+            if !is_good_name(name) {
+                self.error_at(&path, line!(config_bad_name, name), None);
+            }
+            for peer in peers {
+                let good = peer.split_once(':').is_some_and(|(kind, id)| {
+                    is_good_name(kind) && !id.is_empty() && !id.starts_with('@') && id != "*"
+                });
+                if !good {
+                    self.error_at(&path, line!(config_owner_form, peer), None);
+                } else if let Some(other) = seen.insert(peer, name) {
+                    self.error_at(&path, line!(config_link_twice, peer, other), None);
+                }
             }
         }
     }

@@ -22,7 +22,7 @@ use self::{
     turned_away::TurnedAway,
 };
 use crate::{
-    channels::{Channels, Entry},
+    channels::{self, Channels, Entry},
     config::LimitsConfig,
     inbox::{Edits, QueueConfig, Running, WakeUp},
     journal::Journal,
@@ -46,6 +46,7 @@ pub mod access;
 pub mod command;
 pub mod heard;
 pub mod pairing;
+pub mod route;
 pub mod turned_away;
 pub mod wake;
 
@@ -267,7 +268,7 @@ impl Intake {
                 debug!(channel = %event.channel, sender = %event.sender.id, "not for the bot, kept as context");
                 self.turned_away.remember(&event, IgnoredReason::NotAddressed, true, None, now);
                 let keep = entry.gate.history(&event.conversation.id);
-                let session = entry.session(&event.conversation);
+                let session = entry.session_of(&event);
                 let context = heard::heard(&event, session, keep, now);
                 return Ok(Routed::Hear(Box::new(context)));
             }
@@ -282,7 +283,7 @@ impl Intake {
         {
             return Ok(Routed::Answer(Accepted::Full(wait)));
         }
-        let session = entry.session(&event.conversation);
+        let session = entry.session_of(&event);
         let command = Command::of(&event);
         if event.kind == InboundKind::Button && command.is_none() {
             // Of an earlier version, or nobody's: words that no person wrote start no turn.
@@ -338,7 +339,7 @@ impl Intake {
         let more = event.more_expected.map_or(0, |wait| now + wait.as_millis() as i64);
         Ok(Routed::Store(Box::new(NewEntry {
             id,
-            agent: entry.agent(&event.conversation).to_owned(),
+            agent: entry.agent(&event.conversation, channels::sender(&event)).to_owned(),
             role,
             mode: queue.unwrap_or_else(|| entry.mode(self.queue.mode)),
             mode_fixed: queue.is_some(),
@@ -385,7 +386,7 @@ impl Intake {
         let group = event.conversation.kind == ConversationKind::Group;
         let keep = if group { entry.gate.history(&event.conversation.id) } else { 0 };
         let keep = if annotates { keep.max(NOTES) } else { keep };
-        let heard = heard::heard(&event, entry.session(&event.conversation), keep, now);
+        let heard = heard::heard(&event, entry.session_of(&event), keep, now);
         let change = match event.kind {
             InboundKind::Deleted => Change::Delete,
             _ => Change::Edit {
@@ -456,6 +457,8 @@ impl Intake {
                 let yes_no = if running { lang::yes(lang) } else { lang::no(lang) };
                 let waiting = row.map_or(0, |row| row.pending);
                 let mut text = lang::status(lang, env!("CARGO_PKG_VERSION"), session, yes_no, waiting, mode.as_str());
+                let agent = entry.agent(&event.conversation, channels::sender(event));
+                text.push_str(&format!("\n{}", lang::status_agent(lang, agent)));
                 if role == Role::Owner {
                     text.push_str(&self.channel_lines(lang));
                 }

@@ -2104,6 +2104,47 @@ catalogue! {
     skill_tool_schema(kb) {
         en: "its callable tool is not registered: `parameters` has more than {kb} KiB",
         zh: "其可调用工具未注册：`parameters` 超过 {kb} KiB",
+// Several agents.
+catalogue! {
+    status_agent(agent) {
+        en: "Agent: {agent}",
+        zh: "智能体：{agent}",
+    }
+    config_workspace_inside(other) {
+        en: "this folder lies inside the workspace of the agent `{other}`, which could read it",
+        zh: "该文件夹位于智能体 `{other}` 的工作区之内，会被它读取",
+    }
+    config_workspace_inside_hint() {
+        en: "choose a folder beside it, or the same folder for both if they are to share their files",
+        zh: "请改用与之并列的文件夹；若要共享文件，则两者填写同一文件夹",
+    }
+    config_agent_main() {
+        en: "the agent `main` is the section [agent]",
+        zh: "智能体 `main` 就是 [agent] 一节",
+    }
+    config_binding_channel() {
+        en: "a binding names its channel: channel = \"telegram\" or \"telegram:main\"",
+        zh: "绑定须写明渠道：channel = \"telegram\" 或 \"telegram:main\"",
+    }
+    config_binding_thread() {
+        en: "a `thread` needs its `group`",
+        zh: "写 `thread` 时须同时写 `group`",
+    }
+    config_binding_sender() {
+        en: "`sender` is for direct chats: in a group everybody shares one session",
+        zh: "`sender` 只用于私聊：群里所有人共用一个会话",
+    }
+    config_binding_id() {
+        en: "a binding takes ids, which never change; no names, no `*`",
+        zh: "绑定只能写不会变的 ID，不能写名称或 `*`",
+    }
+    config_binding_nowhere(channel) {
+        en: "there is no channel `{channel}`",
+        zh: "没有渠道 `{channel}`",
+    }
+    config_link_twice(peer, name) {
+        en: "`{peer}` is linked to `{name}` already",
+        zh: "`{peer}` 已关联到 `{name}`",
     }
 }
 

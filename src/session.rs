@@ -33,6 +33,13 @@ impl SessionKey {
         Self(key)
     }
 
+    /// The session of all direct chats of a person whose senders are linked: `agent:main:direct:ada`.
+    pub fn person(agent: &str, name: &str) -> Self {
+        let mut key = format!("agent:{agent}:direct:");
+        push_escaped(&mut key, name);
+        Self(key)
+    }
+
     /// The web chat's session: `agent:main:main`, or `agent:main:web:<id>` when the caller names one.
     pub fn web(agent: &str, session: Option<&str>) -> Self {
         match session {
@@ -122,6 +129,7 @@ mod tests {
             key(&webhook, true, conversation(Group, "a:thread:b", None)),
             "agent:main:webhook:bridge:group:a%3Athread%3Ab"
         );
+        assert_eq!(SessionKey::person("main", "ada").as_str(), "agent:main:direct:ada");
         assert_eq!(SessionKey::web("main", None).as_str(), "agent:main:main");
         assert_eq!(SessionKey::web("main", Some("x")).as_str(), "agent:main:web:x");
     }

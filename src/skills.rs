@@ -393,6 +393,12 @@ pub struct Skills {
 }
 
 impl Skills {
+    /// Those of these names or aliases alone, broken ones too.
+    pub fn only(&self, names: &[String]) -> Self {
+        let wanted = |skill: &&Skill| names.iter().any(|name| *name == skill.name || *name == skill.alias);
+        Self { list: self.list.iter().filter(wanted).cloned().collect(), ..self.clone() }
+    }
+
     /// Reads all skills of these folders. Folders that do not exist are passed over.
     pub fn load(sources: &[Source], env: &dyn Env) -> Self {
         load::load(sources, env)

@@ -27,6 +27,9 @@ pub struct Briefing {
     agent: String,
     workspace: PathBuf,
     shelf: Arc<Shelf>,
+    /// The names of the skills it has; `None` = all.
+    chosen: Option<Vec<String>>,
+    narrowed: Mutex<Narrowed>,
     clock: Arc<dyn Clock>,
     home: Option<PathBuf>,
     host: String,
@@ -57,6 +60,13 @@ pub struct Brief {
     pub text: String,
     /// Name, bytes and SHA-256 of each section, for the journal.
     pub sections: Value,
+}
+
+/// All skills, and those of them that the agent has.
+#[derive(Default)]
+struct Narrowed {
+    of: Arc<Skills>,
+    its: Arc<Skills>,
 }
 
 #[derive(Default)]
@@ -92,6 +102,8 @@ impl Briefing {
             agent: agent.to_owned(),
             workspace,
             shelf,
+            chosen: None,
+            narrowed: Mutex::default(),
             clock,
             home,
             host: crate::os::host_name(),
@@ -99,9 +111,21 @@ impl Briefing {
         }
     }
 
-    /// All skills as they are now, loaded or not.
+    /// Only these skills, by name.
+    pub fn only(self, chosen: Option<Vec<String>>) -> Self {
+        Self { chosen, ..self }
+    }
+
+    /// All its skills as they are now, loaded or not.
     pub fn skills(&self) -> Arc<Skills> {
-        self.shelf.current(self.clock.monotonic())
+        let all = self.shelf.current(self.clock.monotonic());
+        let Some(chosen) = &self.chosen else { return all };
+        let mut narrowed = self.narrowed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&narrowed.of, &all) {
+            narrowed.its = Arc::new(all.only(chosen));
+            narrowed.of = all;
+        }
+        Arc::clone(&narrowed.its)
     }
 
     /// A path as the agent should write it.

@@ -114,7 +114,7 @@ impl Place {
         let entry = http.channels.get(&channel).ok_or_else(Refusal::not_found)?;
         let key_of = |id: &str| {
             let id = id.to_owned();
-            entry.session(&Conversation { kind: ConversationKind::Direct, id, thread: None, title: None })
+            entry.session(&Conversation { kind: ConversationKind::Direct, id, thread: None, title: None }, None)
         };
         let main = key_of("main");
         let named = session.map(str::trim).filter(|name| !name.is_empty()).unwrap_or("main");

@@ -17,6 +17,9 @@ use crate::{marks::Switch, policy::Role};
 pub struct AccessConfig {
     /// Owners, written `<kind>:<sender id>`, e.g. `telegram:123`.
     pub owners: Vec<String>,
+    /// A person's name and the senders that person is: their direct chats are one session. Written as owners are, or with the
+    /// account, `webhook:bridge:u1`, where ids mean nothing outside of it.
+    pub identity_links: BTreeMap<String, Vec<String>>,
 }
 
 /// The keys that every `[channels.<kind>.<account>]` takes besides its adapter's own.

@@ -196,7 +196,7 @@ async fn a_press_is_a_command_of_whoever_presses_or_nothing() {
             assert!(matches!(Command::parse(&button.data), Some((Command::Queue(Some(_)), _))), "{button:?}");
         }
     }
-    let key = kit.intake.channels.all()[0].session(&event(InboundKind::Message, "", "u", "").conversation);
+    let key = kit.intake.channels.all()[0].session_of(&event(InboundKind::Message, "", "u", ""));
     let session = kit.store.session(&key).await.expect("reads").expect("a session");
     assert_eq!(session.mode, Some(QueueMode::Followup));
     // A stranger's press decides nothing, an owner's does.

@@ -6,6 +6,7 @@
 
 mod support;
 
+mod agents;
 mod bridges;
 mod budget;
 mod command_line;

@@ -61,8 +61,8 @@ fn address(addr: SocketAddr, lang: Lang) -> Finding {
 /// Where the agents read and write, and whether they can.
 pub fn workspaces(loaded: &Loaded, skills: &Skills, lang: Lang) -> (Vec<Finding>, Exit) {
     let config = &loaded.config;
-    let others = config.agents.values().filter_map(|agent| agent.workspace.as_ref());
-    let dirs: BTreeSet<_> = others.chain([&config.agent.workspace]).map(|dir| loaded.path(dir)).collect();
+    let others = config.agents.iter().map(|(id, agent)| agent.workspace(id));
+    let dirs: BTreeSet<_> = others.chain([config.agent.workspace.clone()]).map(|dir| loaded.path(&dir)).collect();
     let folders: Vec<String> = skills.folders.iter().map(|dir| dir.display().to_string()).collect();
     let readable = match folders.is_empty() {
         true => String::new(),
