@@ -675,9 +675,11 @@ impl Check<'_> {
             let what = agent.skill_dirs.iter().find_map(|folder| held(folder));
             wrong.extend(what.map(|what| (vec!["agents", id, "skill_dirs"], what.as_path())));
         }
-        self.apart(config, dir, env);
         let what = config.skills.dirs.iter().find_map(|folder| held(folder));
         wrong.extend(what.map(|what| (vec!["skills", "dirs"], what.as_path())));
+        if wrong.is_empty() {
+            self.apart(config, dir, env);
+        }
         for (key, what) in wrong {
             let text = line!(config_folder_holds, finding::shown(what));
             self.error_at(&key, text, Some(line!(config_folder_holds_hint)));

@@ -5,12 +5,14 @@ use teloxide::{payloads::SetMyCommands, types::BotCommand};
 use crate::api::{Api, ApiError};
 
 /// Name, English, Chinese. Each is a command that the gateway obeys.
-pub const COMMANDS: [(&str, &str, &str); 6] = [
+pub const COMMANDS: [(&str, &str, &str); 8] = [
     ("help", "What can be said here", "可以说些什么"),
     ("new", "Begin a new conversation", "开始新对话"),
     ("stop", "Stop what is running and forget what waits", "停止正在做的，清空排队的"),
     ("status", "What is going on", "现在的状态"),
     ("queue", "What happens to messages sent meanwhile", "忙的时候收到的消息怎么处理"),
+    ("usage", "What models took and cost", "模型的用量和费用"),
+    ("model", "Which model answers here", "这里由哪个模型回答"),
     ("whoami", "Who the bot thinks you are", "机器人眼里你是谁"),
 ];
 
