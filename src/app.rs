@@ -261,7 +261,7 @@ pub fn build_agents(
         let section = if id == "main" { "agent".to_owned() } else { format!("agents.{id}") };
         let workspace = loaded.path(&settings.workspace);
         let briefing = Briefing::new(id, workspace.clone(), shelf, Arc::clone(clock), home.clone());
-        Ok(Agent {
+        Ok::<Agent, StartError>(Agent {
             id: id.to_owned(),
             briefing: briefing.only(chosen),
             model: choose_model(&models, settings.model.as_deref(), &settings.fallbacks, &section)?,
