@@ -514,7 +514,7 @@ mod tests {
 
     fn gate(kind: &str, policy: ChannelPolicy) -> (ChannelId, Gate) {
         let channel = ChannelId::new(kind, "a");
-        let access = AccessConfig { owners: vec!["telegram:1".into(), "discord:2".into()] };
+        let access = AccessConfig { owners: vec!["telegram:1".into(), "discord:2".into()], ..AccessConfig::default() };
         let gate = Gate::new(&channel, &policy, &access, false);
         (channel, gate)
     }
