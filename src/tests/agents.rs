@@ -18,7 +18,7 @@ const FAMILY: i64 = -1_001_000_000_002;
 /// Which agent it is, by the persona it was told, and whether the skill of the other one is there.
 fn who(ask: &Ask) -> String {
     let system = ask.messages()[0]["content"].as_str().unwrap_or_default();
-    let has = |words: &str| if system.contains(words) { words } else { "-" };
+    let has = |words: &'static str| if system.contains(words) { words } else { "-" };
     [has("WORK-SOUL"), has("HOME-SOUL"), has("work-only"), has("home-only"), has("MEMORY-OF-WORK")].join(" ")
 }
 
