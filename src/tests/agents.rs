@@ -18,7 +18,7 @@ const FAMILY: i64 = -1_001_000_000_002;
 /// Which agent it is, by the persona it was told, and whether the skill of the other one is there.
 fn who(ask: &Ask) -> String {
     let system = ask.messages()[0]["content"].as_str().unwrap_or_default();
-    let has = |words: &'static str| if system.contains(words) { words } else { "-" };
+    let has = |words: &'static str| if system.contains(words) { words } else { "no" };
     [has("WORK-SOUL"), has("HOME-SOUL"), has("work-only"), has("home-only"), has("MEMORY-OF-WORK")].join(" ")
 }
 
@@ -65,11 +65,11 @@ async fn two_agents_of_one_bot_know_nothing_of_each_other() {
     let at = |text: &str| format!("@{BOT_NAME} {text}");
     telegram.group(&group(OFFICE), ADA, &at("who are you?"));
     let answer = telegram.said(OFFICE, "SOUL").await;
-    assert_eq!(answer.text, "WORK-SOUL - work-only - -", "a group never sees MEMORY.md");
+    assert_eq!(answer.text, "WORK-SOUL no work-only no no", "a group never sees MEMORY.md");
     telegram.group(&group(FAMILY), ADA, &at("who are you?"));
-    assert_eq!(telegram.said(FAMILY, "SOUL").await.text, "- HOME-SOUL - home-only -");
+    assert_eq!(telegram.said(FAMILY, "SOUL").await.text, "no HOME-SOUL no home-only no");
     telegram.private(ADA, "who are you?");
-    assert_eq!(telegram.said(ADA, "SOUL").await.text, "- HOME-SOUL - home-only -");
+    assert_eq!(telegram.said(ADA, "SOUL").await.text, "no HOME-SOUL no home-only no");
     // What one agent may read ends at its own workspace.
     telegram.group(&group(OFFICE), ADA, &at("look around"));
     let found = telegram.said(OFFICE, "SOUL.md").await.text;

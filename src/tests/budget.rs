@@ -192,14 +192,14 @@ async fn strangers_spend_their_own_day_and_nobody_elses() {
         move |_: &Ask| says(&told, [40_000, 0, 0], "here you are")
     })
     .await;
-    let budget = "[limits.budget]\nday_tokens = 1_000_000\n[limits.budget.stranger]\nsender_day_tokens = 90_000\n\
+    let budget = "[limits.budget]\nday_tokens = 1_000_000\n[limits.budget.stranger]\nsender_day_tokens = 80_500\n\
                   [limits.budget.owner]\nsender_day_cost = \"0.15 CNY\"";
     let (mut gateway, bridge) = start(&model, budget).await;
     let ask = async |id: &str, sender: &str, text: &str| bridge.wait(&from(id, sender, text)).await.text().to_owned();
     assert_eq!(ask("m1", "loud", "one").await, "here you are");
     assert_eq!(ask("m2", "loud", "two").await, "here you are");
     let line = ask("m3", "loud", "three").await;
-    assert!(line.contains("90,000") && line.contains("00:00") && !line.contains("limits.budget"), "{line}");
+    assert!(line.contains("80,500") && line.contains("00:00") && !line.contains("limits.budget"), "{line}");
     assert_eq!(model.asks().len(), 2, "the model was not asked");
     // A new name, the same id; and a restart forgets nothing.
     gateway.kill9().await;
@@ -207,7 +207,7 @@ async fn strangers_spend_their_own_day_and_nobody_elses() {
     let mut renamed = from("m4", "loud", "四");
     renamed["sender"] = json!({ "id": "loud", "name": "boss" });
     let line = bridge.wait(&renamed).await;
-    assert!(line.text().contains("您今天的预算（90,000 个 token）已用完"), "{line:?}");
+    assert!(line.text().contains("您今天的预算（80,500 个 token）已用完"), "{line:?}");
     // Somebody else is not concerned.
     assert_eq!(ask("m5", "calm", "one").await, "here you are");
     assert_eq!(ask("m6", "boss", "one").await, "here you are");
