@@ -2104,6 +2104,9 @@ catalogue! {
     skill_tool_schema(kb) {
         en: "its callable tool is not registered: `parameters` has more than {kb} KiB",
         zh: "其可调用工具未注册：`parameters` 超过 {kb} KiB",
+    }
+}
+
 // Several agents.
 catalogue! {
     status_agent(agent) {
