@@ -21,6 +21,7 @@ use tracing::{debug, info, warn};
 
 use self::{
     briefing::{Briefing, Need},
+    prefix::Prefixes,
     prompt::{Heard, Quote, Said, UserText, Who, user_text},
     turn::{
         FailReason, Limits, PlannedCall, Screen, Setup, Step, Toolbox, Turn, interrupted_result, journal_of,
@@ -29,6 +30,7 @@ use self::{
 };
 use crate::{
     config::nearest,
+    errand::{ErrandKind, Order},
     inbox::QueueConfig,
     intake::{
         command::{Command, ModelWish},
@@ -44,12 +46,17 @@ use crate::{
     reply::{HoldBack, Policy},
     session::SessionKey,
     skills::{self, Skill, Skills, command::Asked},
-    store::{self, Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, TurnStore},
+    store::{
+        self, Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, Summary, TurnStore,
+    },
     tools::{self, Call, Effect, Registry, ToolContext, ToolError, skill::Works},
 };
 
 pub mod briefing;
+pub mod compaction;
 pub mod files;
+mod greeting;
+pub mod prefix;
 pub mod prompt;
 pub mod turn;
 
@@ -80,6 +87,8 @@ pub struct AgentConfig {
     pub silent_replies: SilentReplies,
     /// Whether messages are marked as seen, in work, failed.
     pub marks: Switch,
+    /// Who says hello after `/new`.
+    pub greeting: Greeting,
     /// The queue.
     pub queue: QueueConfig,
 }
@@ -98,9 +107,20 @@ impl Default for AgentConfig {
             history_bytes: 96 * 1024,
             silent_replies: SilentReplies::Everywhere,
             marks: Switch::On,
+            greeting: Greeting::Model,
             queue: QueueConfig::default(),
         }
     }
+}
+
+/// Who says hello after `/new`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Greeting {
+    /// The agent, in its own voice: one call to the model.
+    Model,
+    /// The gateway, with a line of its own.
+    Plain,
 }
 
 /// Where the agent may answer with silence.
@@ -217,6 +237,8 @@ pub struct Agent {
     pub journal: Journal,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// What requests had in common.
+    pub prefixes: Prefixes,
     /// The turn ends when no step finished for this long.
     pub turn_idle: Duration,
     /// The turn ends after this long.
@@ -255,6 +277,10 @@ pub struct TurnRun {
     pub notes: Vec<String>,
     /// `/new` was asked for.
     pub new_generation: bool,
+    /// What older messages of the session come to.
+    pub summary: Option<Summary>,
+    /// What is to be done next in the session.
+    pub then: Option<Order>,
 }
 
 /// How a turn ended.
@@ -268,6 +294,8 @@ pub enum Ended {
     Failed(String),
     /// Stopped by a person or a newer message.
     Stopped,
+    /// There is nothing to say: the reason's name.
+    Silent(&'static str),
 }
 
 /// Why a turn did not end, named by what the worker does next.
@@ -323,14 +351,15 @@ impl Agent {
         {
             let lang = named.or_else(|| Lang::of_text(&newest.inbound.text)).unwrap_or_else(Lang::current);
             match command {
-                Command::New => {
-                    let said = TurnRun::notice(claim, lang::new_session(lang));
-                    return Ok(TurnRun { new_generation: true, ..said });
-                }
+                Command::New => return self.begin_anew(claim, control, newest, lang).await,
+                Command::Compact(wanted) => return self.compact(claim, control, Some(&wanted)).await,
                 Command::Model(wish) => return Ok(self.choose_model(claim, &wish, lang)),
                 // Answered at intake.
                 _ => {}
             }
+        }
+        if newest.errand.as_ref().is_some_and(|errand| errand.kind == ErrandKind::Compact) {
+            return self.compact(claim, control, None).await;
         }
         let model = self.model_of(claim);
         let inbound = &newest.inbound;
@@ -360,7 +389,13 @@ impl Agent {
         };
         let brief = self.briefing.brief(&need, &skills, &tools.specs());
         let (max_messages, max_bytes) = (self.config.history_messages, u64::from(self.history_bytes(model.as_ref())));
-        let history = self.turns.history(&claim.lease.session, claim.generation, max_messages, max_bytes).await?;
+        let window = self.turns.window(&claim.lease.session, claim.generation, max_messages, max_bytes).await?;
+        let held = (window.rows.len(), window.rows.iter().map(|row| compaction::size(&row.message)).sum());
+        let talk = window.rows.iter().rev().find_map(|row| match &row.message {
+            Message::User { text } => Lang::of_text(text),
+            _ => None,
+        });
+        let history = compaction::history(window, talk.unwrap_or_else(Lang::current));
         channel_api::crash_point!("history.read");
         let setup = Setup {
             system: brief.text.clone(),
@@ -425,9 +460,12 @@ impl Agent {
             durable_due: false,
             asked_wait: Duration::ZERO,
             shown: String::new(),
+            sizes: Value::Null,
         };
         drive.remember(claim.resume.as_deref().unwrap_or_default()).await;
-        drive.finish_turn().await
+        let mut run = drive.finish_turn().await?;
+        run.then = self.leaves(claim, &run, held);
+        Ok(run)
     }
 
     /// Who answers this turn: what the errand or the session chose, alone, or else the agent's model with its fallbacks.
@@ -558,6 +596,8 @@ struct Drive<'a> {
     asked_wait: Duration,
     /// The preview of the last answer.
     shown: String,
+    /// The sizes of the last request.
+    sizes: Value,
 }
 
 impl Drive<'_> {
@@ -604,6 +644,8 @@ impl Drive<'_> {
             costs: self.tally.costs,
             model: None,
             new_generation: false,
+            summary: None,
+            then: None,
         })
     }
 
@@ -660,6 +702,7 @@ impl Drive<'_> {
             }
         };
         let (started_at, began) = (clock.now_ms(), clock.monotonic());
+        self.sizes = self.agent.prefixes.measure(&self.lease.session, &request);
         let progress = Live::new(self);
         let cancel = CancellationToken::new();
         let _ends_with_us = cancel.clone().drop_guard();
@@ -698,6 +741,7 @@ impl Drive<'_> {
             "prompt": self.prompt,
             "messages": request.messages.len(),
             "tools": request.tools.len(),
+            "sizes": self.sizes,
         });
         let step = StepRecord {
             id: StepId::generate(),

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tracing::{info, warn};
 
 use crate::{
-    agent::{Agent, AgentConfig, Agents, SilentReplies, briefing::Briefing},
+    agent::{Agent, AgentConfig, Agents, SilentReplies, briefing::Briefing, prefix::Prefixes},
     channels::{self, BuildChannel, Channels, Entry},
     clock::SystemClock,
     config::{
@@ -276,6 +276,7 @@ pub fn build_agents(
             inbox: Arc::clone(store) as Arc<dyn InboxStore>,
             journal: journal.clone(),
             clock: Arc::clone(clock),
+            prefixes: Prefixes::default(),
             turn_idle: Duration::from_secs(limits.turn_idle_s),
             turn_max: Duration::from_secs(limits.turn_max_s),
         })
@@ -432,6 +433,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let intake = Arc::new(Intake {
         inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
         sessions: Arc::clone(&store) as Arc<dyn SessionStore>,
+        turns: Arc::clone(&store) as Arc<dyn TurnStore>,
         channels: channels.clone(),
         access: Arc::clone(&access),
         queue: config.agent.queue.clone(),

@@ -54,6 +54,8 @@ pub enum ErrandKind {
     Report,
     /// A word from another session.
     Message,
+    /// The conversation's older messages are to be summarised.
+    Compact,
 }
 
 impl ErrandKind {

@@ -36,7 +36,7 @@ use crate::{
     store::{
         Action, Amended, Amendment, Asked, BootId, Change, Footer, InboxStore, MovedGroup, NewBatch, NewEntry,
         NewHeard, NewPairing, NewPart, OverCap, SessionChange, SessionStore, SpentAsk, SpentBy, SpentOf, StoreError,
-        Stored, Who,
+        Stored, TurnStore, Who,
     },
     supervisor::{self, Health},
     upkeep::Ready,
@@ -44,6 +44,7 @@ use crate::{
 
 pub mod access;
 pub mod command;
+pub mod context;
 pub mod heard;
 pub mod pairing;
 pub mod route;
@@ -61,6 +62,8 @@ pub struct Intake {
     pub inbox: Arc<dyn InboxStore>,
     /// For `/status`.
     pub sessions: Arc<dyn SessionStore>,
+    /// For `/context`.
+    pub turns: Arc<dyn TurnStore>,
     /// Whose gates and renderers are used.
     pub channels: Channels,
     /// Who was let in and who is shut out.
@@ -298,6 +301,7 @@ impl Intake {
             matches!(
                 command,
                 Command::New
+                    | Command::Compact(_)
                     | Command::Stop
                     | Command::Queue(Some(_))
                     | Command::Model(ModelWish::Default | ModelWish::Named(_))
@@ -445,7 +449,12 @@ impl Intake {
                 (format!("{}\n{}{}", lang::help(lang), lang::help_owner(lang), skills()), SessionChange::None)
             }
             Command::Help if role > Role::Stranger => (lang::help(lang) + &skills(), SessionChange::None),
-            Command::Help | Command::New | Command::Model(_) => (lang::help(lang), SessionChange::None),
+            Command::Help | Command::New | Command::Compact(_) | Command::Model(_) => (lang::help(lang), SessionChange::None),
+            Command::Context => {
+                let last = self.turns.last_request(session).await.map_err(unavailable)?;
+                let row = row().await?;
+                (context::said(lang, last.as_ref(), row.map_or(0, |row| row.messages)), SessionChange::None)
+            }
             Command::WhoAmI => {
                 let text = lang::whoami(lang, &event.channel, &event.sender.id, role.as_str(), asked.why());
                 (text, SessionChange::None)

@@ -107,6 +107,13 @@ pub enum Message {
     },
 }
 
+impl Message {
+    /// A person's message.
+    pub fn user(text: impl Into<String>) -> Self {
+        Self::User { text: text.into() }
+    }
+}
+
 /// A call the model asks for, as it came: not yet repaired or checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {

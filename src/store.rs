@@ -478,6 +478,10 @@ pub struct Finish {
     pub parts: Vec<NewPart>,
     /// Opens a new generation after the transcript (`/new`).
     pub new_generation: bool,
+    /// Takes the place of the session's older messages, and of the summary before it.
+    pub summary: Option<Summary>,
+    /// What is to be done next, queued with this commit.
+    pub then: Option<Box<NewEntry>>,
     /// What the whole turn took, interrupted tries included.
     pub usage: Usage,
     /// What the whole turn cost.
@@ -607,17 +611,32 @@ pub trait TurnStore: Send + Sync + 'static {
     /// power cut.
     async fn record(&self, lease: &Lease, steps: Vec<StepRecord>, durable: bool) -> Result<Vec<EventRow>, StoreError>;
 
-    /// The last messages of a session's generation, oldest first: at most `max_messages` and `max_bytes` of JSON, never
+    /// The last messages of a session's generation that no summary stands for, oldest first: at most `max_messages` and `max_bytes` of JSON, never
     /// beginning between a call and its results (cut forward to a user message). Once there are more, the window begins
     /// at a multiple of half of `max_messages` in the session's own count, so that it moves in steps and not with every
     /// turn: the turns of one step share their beginning, and a provider's prompt cache hits.
+    async fn window(
+        &self,
+        session: &SessionKey,
+        generation: i64,
+        max_messages: u32,
+        max_bytes: u64,
+    ) -> Result<Window, StoreError>;
+
+    /// The messages of [`TurnStore::window`].
     async fn history(
         &self,
         session: &SessionKey,
         generation: i64,
         max_messages: u32,
         max_bytes: u64,
-    ) -> Result<Vec<Message>, StoreError>;
+    ) -> Result<Vec<Message>, StoreError> {
+        let window = self.window(session, generation, max_messages, max_bytes).await?;
+        Ok(window.rows.into_iter().map(|row| row.message).collect())
+    }
+
+    /// What the journal says of the newest request to a model in this session: a step's `args`.
+    async fn last_request(&self, session: &SessionKey) -> Result<Option<Value>, StoreError>;
 
     /// Stores what a running turn shows of its answer, fenced by the lease. It survives a killed process but perhaps not a
     /// power cut.
@@ -634,6 +653,39 @@ pub trait TurnStore: Send + Sync + 'static {
 
     /// The turns that answered a message, or the last turns of a session, newest first.
     async fn turns(&self, of: TurnsOf, limit: u32) -> Result<Vec<TurnRow>, StoreError>;
+}
+
+/// The part of a conversation that the model is sent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Window {
+    /// What the messages before it come to, once somebody has said so.
+    pub summary: Option<Summary>,
+    /// Its messages, oldest first.
+    pub rows: Vec<Placed>,
+    /// Older messages exist that neither it nor the summary holds.
+    pub more: bool,
+}
+
+/// A message of a conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    /// Order, over all sessions.
+    pub seq: i64,
+    /// Its number within its session, from 0.
+    pub place: i64,
+    /// The message.
+    pub message: Message,
+}
+
+/// What older messages come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// The `seq` of the last message it stands for.
+    pub upto: i64,
+    /// How many messages it stands for.
+    pub messages: u32,
+    /// Its text.
+    pub text: String,
 }
 
 /// Whose turns.

@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use crate::{
-    agent::{Agents, Control, Ended, RunError, TurnRun, files::Sent},
+    agent::{Agents, Control, Ended, RunError, TurnRun, compaction, files::Sent},
     channels::Channels,
+    errand::ErrandKind,
     inbox::{Running, WakeUp},
     intake::{command::Command, settled_parts},
     journal::Journal,
@@ -304,7 +305,8 @@ impl Worker {
         let newest = claim.entries.last()?;
         let addressed = claim.entries.iter().any(|entry| entry.inbound.addressed());
         let entry = self.channels.get(&newest.inbound.channel)?;
-        if !addressed || !entry.channel.capabilities().typing || Command::of(&newest.inbound).is_some() {
+        let quiet = Command::of(&newest.inbound).is_some() || is_quiet(newest);
+        if !addressed || !entry.channel.capabilities().typing || quiet {
             return None;
         }
         let to = newest.inbound.address.clone();
@@ -317,7 +319,7 @@ impl Worker {
         let inbound = &newest.inbound;
         let addressed = claim.entries.iter().any(|entry| entry.inbound.addressed());
         // Whoever waits in place has the answer there.
-        if !addressed || inbound.hold || Command::of(inbound).is_some() {
+        if !addressed || inbound.hold || Command::of(inbound).is_some() || is_quiet(newest) {
             return None;
         }
         let to = claim.shown.as_ref().map_or(&inbound.address, |shown| &shown.to);
@@ -342,7 +344,7 @@ impl Worker {
 
     fn mark<'a>(&self, entries: impl IntoIterator<Item = &'a InboxEntry>, mark: Mark) {
         for entry in entries {
-            if Command::of(&entry.inbound).is_none() {
+            if Command::of(&entry.inbound).is_none() && entry.errand.is_none() {
                 self.marks.tell(self.marks.of(&entry.id, &entry.inbound, entry.received_at), mark);
             }
         }
@@ -409,6 +411,8 @@ impl Worker {
             steps: run.steps,
             parts,
             new_generation: run.new_generation,
+            summary: run.summary,
+            then: run.then.map(|order| compaction::row(order, self.clock.now_ms(), self.cap)),
             usage: run.usage,
             costs: run.costs,
             model: run.model,
@@ -461,6 +465,7 @@ impl Worker {
         let addressed = run.entries.iter().any(|entry| entry.inbound.addressed());
         match &run.ended {
             Ended::Stopped => (TurnOutcome::Stopped, None),
+            Ended::Silent(why) => (TurnOutcome::Silent((*why).to_owned()), None),
             Ended::Failed(line) if !addressed => (TurnOutcome::Failed(line.clone()), None),
             Ended::Failed(line) => {
                 let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
@@ -571,6 +576,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// Whether nobody is to see that the turn runs: it answers no one.
+fn is_quiet(entry: &InboxEntry) -> bool {
+    entry.errand.as_ref().is_some_and(|errand| errand.kind == ErrandKind::Compact)
 }
 
 /// Whether these parts say what the preview was for: the first of them takes its place, where it does not vanish by

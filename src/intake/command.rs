@@ -15,6 +15,11 @@ pub enum Command {
     WhoAmI,
     /// A new conversation: a row of the queue, not answered at intake.
     New,
+    /// Make room in the conversation: a row of the queue, not answered at intake. What is to be kept above all, in the
+    /// person's words; empty = nothing special.
+    Compact(String),
+    /// What the model was sent last, by size.
+    Context,
     /// Stop what runs and forget what waits.
     Stop,
     /// The session's queue mode: show it, set it, or (`Some(None)`) go back to the channel's.
@@ -79,7 +84,7 @@ pub enum Pair {
 impl Command {
     /// Whether it is a row of the queue that takes effect between the turns before and after it.
     pub fn waits_its_turn(&self) -> bool {
-        matches!(self, Self::New | Self::Model(_))
+        matches!(self, Self::New | Self::Compact(_) | Self::Model(_))
     }
 
     /// Whether it is about who may write: the owners' alone.
@@ -137,6 +142,8 @@ impl Command {
             "whoami" | "id" | "我是谁" => Self::WhoAmI,
             // With words behind it, it is a message: they are not dropped.
             "new" | "新对话" | "新会话" if argument.is_empty() => Self::New,
+            "compact" | "压缩" => Self::Compact(as_written(&folded).collect::<Vec<_>>().join(" ")),
+            "context" | "上下文" => Self::Context,
             "stop" | "abort" | "停止" | "停" => Self::Stop,
             "queue" | "队列" => match argument {
                 "" => Self::Queue(None),

@@ -41,6 +41,7 @@ async fn kit_with(edits: Edits, more: &str) -> Kit {
     let intake = Intake {
         inbox: store.clone(),
         sessions: store.clone(),
+        turns: store.clone(),
         access: Arc::new(access.expect("it is read")),
         queue: QueueConfig { edits, ..QueueConfig::default() },
         limits: LimitsConfig::default(),

@@ -276,6 +276,8 @@ pub fn finish_of_lease(lease: &Lease, id: &str) -> Finish {
         steps: Vec::new(),
         parts: Vec::new(),
         new_generation: false,
+        summary: None,
+        then: None,
         usage: Usage::default(),
         costs: Costs::default(),
         model: None,

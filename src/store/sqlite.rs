@@ -149,6 +149,7 @@ fn migrator() -> Migrator {
         (5, "live", include_str!("../../migrations/sqlite/0005_live.sql")),
         (6, "errand", include_str!("../../migrations/sqlite/0006_errand.sql")),
         (9, "ledger", include_str!("../../migrations/sqlite/0009_ledger.sql")),
+        (13, "context", include_str!("../../migrations/sqlite/0013_context.sql")),
     ];
     Migrator::with_migrations(
         list.into_iter()

@@ -10,6 +10,7 @@ mod agents;
 mod bridges;
 mod budget;
 mod command_line;
+mod context;
 mod crash;
 mod delivery;
 mod discord;

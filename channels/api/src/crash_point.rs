@@ -48,6 +48,8 @@ pub const ADAPTERS: &[&str] = &[
     // A preview was shown and is not kept; it is kept. Only where a channel shows one.
     "preview.begun",
     "preview.stored",
+    // What mattered was saved, the summary is not written. Only where a conversation is compacted.
+    "compact.saved",
     // An update was taken and nothing is stored; it is stored and Telegram does not know it.
     "telegram.batch",
     "telegram.stored",

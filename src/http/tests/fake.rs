@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use channel_api::*;
 use serde_json::{Value, json};
 
-use crate::{journal::Journal, model::Message, session::SessionKey, store::*};
+use crate::{journal::Journal, session::SessionKey, store::*};
 
 /// Events in memory; everything else of a store is not here.
 #[derive(Default)]
@@ -303,7 +303,10 @@ impl TurnStore for Rows {
     async fn record(&self, _: &Lease, _: Vec<StepRecord>, _: bool) -> Result<Vec<EventRow>, StoreError> {
         Err(StoreError::NotFound)
     }
-    async fn history(&self, _: &SessionKey, _: i64, _: u32, _: u64) -> Result<Vec<Message>, StoreError> {
+    async fn window(&self, _: &SessionKey, _: i64, _: u32, _: u64) -> Result<Window, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn last_request(&self, _: &SessionKey) -> Result<Option<Value>, StoreError> {
         Err(StoreError::NotFound)
     }
     async fn keep_preview(&self, _: &Lease, _: &Shown) -> Result<(), StoreError> {

@@ -160,6 +160,14 @@ impl Write for Finish {
             let data = value!({ "merged_into": newest.as_str() });
             events.push(event::insert(tx, merged, &self.lease.session, "task_complete", data, self.now).await?);
         }
+        if let Some(summary) = &self.summary {
+            turn::put_summary(tx, fence.session, fence.generation, summary, self.now).await?;
+        }
+        let mut more = fence.more;
+        if let Some(then) = &self.then {
+            inbox::Prepared::of(then.as_ref().clone())?.accept(tx).await?;
+            more = true;
+        }
         for step in &self.steps {
             turn::put_step(tx, &self.lease.turn, step).await?;
         }
@@ -173,7 +181,7 @@ impl Write for Finish {
             },
         )
         .await?;
-        Ok(Finished { lanes: inserted.lanes, sending: inserted.sending, held: inserted.held, more: fence.more, events })
+        Ok(Finished { lanes: inserted.lanes, sending: inserted.sending, held: inserted.held, more, events })
     }
 }
 

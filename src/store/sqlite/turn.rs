@@ -13,10 +13,11 @@ use super::{
     writer::{Durability, Tx, Write},
 };
 use crate::{
-    model::{Message, Usage},
+    model::Usage,
     session::SessionKey,
     store::{
-        EventRow, Lease, Shown, StepKind, StepRecord, StepState, StoreError, TurnRow, TurnStore, TurnTrace, TurnsOf,
+        EventRow, Lease, Placed, Shown, StepKind, StepRecord, StepState, StoreError, Summary, TurnRow, TurnStore,
+        TurnTrace, TurnsOf, Window,
     },
     tools::Effect,
 };
@@ -30,30 +31,41 @@ impl TurnStore for SqliteStore {
         self.write(Record { lease: lease.clone(), steps, durable }).await
     }
 
-    async fn history(
+    async fn window(
         &self,
         session: &SessionKey,
         generation: i64,
         max_messages: u32,
         max_bytes: u64,
-    ) -> Result<Vec<Message>, StoreError> {
+    ) -> Result<Window, StoreError> {
         // `+ 1`: one more tells whether older ones exist; and a bare parameter would have the statement prepared again
         // each time (see `claim::ORDINARY`).
         let mut rows = sqlx::query(
-            "SELECT body, place FROM message
-             WHERE session = (SELECT id FROM session WHERE key = $1) AND generation = $2 ORDER BY seq DESC LIMIT $3 + 1",
+            "SELECT text, messages, upto, 1 FROM summary
+             WHERE session = (SELECT id FROM session WHERE key = $1) AND generation = $2
+             UNION ALL
+             SELECT body, place, seq, 0 FROM (
+                 SELECT body, place, seq FROM message
+                 WHERE session = (SELECT id FROM session WHERE key = $1) AND generation = $2
+                   AND seq > coalesce((SELECT upto FROM summary
+                                       WHERE session = (SELECT id FROM session WHERE key = $1) AND generation = $2), 0)
+                 ORDER BY seq DESC LIMIT $3 + 1)",
         )
         .bind(session.as_str())
         .bind(generation)
         .bind(i64::from(max_messages))
         .fetch(&self.readers);
-        let mut newest_first: Vec<Message> = Vec::new();
-        let mut places: Vec<i64> = Vec::new();
+        let mut summary = None;
+        let mut newest_first: Vec<Placed> = Vec::new();
         let mut bytes = 0;
         // The window moves in steps, so that the turns of one step share their beginning: half the window, or, where the
         // bytes are what limits it, a power of two that fits twice.
         let mut step = None;
         while let Some(row) = rows.try_next().await? {
+            if get(&row, 3)? {
+                summary = Some(Summary { upto: get(&row, 2)?, messages: small(&row, 1)?, text: get(&row, 0)? });
+                continue;
+            }
             if newest_first.len() >= max_messages as usize {
                 step = Some(max_messages as usize / 2);
                 break;
@@ -64,25 +76,41 @@ impl TurnStore for SqliteStore {
                 break;
             }
             match json(&row, 0) {
-                Ok(message) => newest_first.push(message),
+                Ok(message) => newest_first.push(Placed { seq: get(&row, 2)?, place: get(&row, 1)?, message }),
                 // Of a later version, or damaged: the conversation goes on without it; the strict order is mended later.
                 Err(error) => {
                     tracing::warn!(%error, session = %session.as_str(), "a message of the history cannot be read and is left out");
-                    continue;
                 }
             }
-            places.push(get(&row, 1)?);
         }
+        let more = step.is_some();
         if let Some(step) = step.and_then(|step| i64::try_from(step.max(1)).ok())
-            && let Some(first) = places.iter().rposition(|place| place % step == 0)
+            && let Some(first) = newest_first.iter().rposition(|row| row.place % step == 0)
         {
             newest_first.truncate(first + 1);
         }
         // Whole exchanges only: what stands before the first user message is cut.
-        let oldest_user = newest_first.iter().rposition(|message| matches!(message, Message::User { .. }));
+        let oldest_user =
+            newest_first.iter().rposition(|row| matches!(row.message, crate::model::Message::User { .. }));
         newest_first.truncate(oldest_user.map_or(0, |i| i + 1));
         newest_first.reverse();
-        Ok(newest_first)
+        Ok(Window { summary, rows: newest_first, more })
+    }
+
+    async fn last_request(&self, session: &SessionKey) -> Result<Option<Value>, StoreError> {
+        let row = sqlx::query(
+            "SELECT args FROM step
+             WHERE turn = (SELECT id FROM turn t INDEXED BY turn_session
+                           WHERE session = (SELECT id FROM session WHERE key = $1)
+                             AND EXISTS (SELECT 1 FROM step WHERE turn = t.id AND kind = 'llm' AND args IS NOT NULL)
+                           ORDER BY seq DESC LIMIT 1)
+               AND kind = 'llm' AND args IS NOT NULL
+             ORDER BY n DESC LIMIT 1",
+        )
+        .bind(session.as_str())
+        .fetch_optional(&self.readers)
+        .await?;
+        row.map(|row| json(&row, 0)).transpose()
     }
 
     async fn keep_preview(&self, lease: &Lease, shown: &Shown) -> Result<(), StoreError> {
@@ -212,6 +240,31 @@ fn state_name(state: StepState) -> &'static str {
         StepState::Failed => "failed",
         StepState::Interrupted => "interrupted",
     }
+}
+
+/// Keeps what the older messages of a session come to, in place of what was kept before.
+pub(super) async fn put_summary(
+    tx: &mut Tx<'_>,
+    session: i64,
+    generation: i64,
+    summary: &Summary,
+    now: i64,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO summary (session, generation, upto, messages, text, created_at) VALUES ($1, $2, $3, $4, $5, $6)
+         ON CONFLICT (session, generation) DO UPDATE SET upto = excluded.upto, messages = excluded.messages,
+             text = excluded.text, created_at = excluded.created_at
+         WHERE excluded.upto > upto",
+    )
+    .bind(session)
+    .bind(generation)
+    .bind(summary.upto)
+    .bind(i64::from(summary.messages))
+    .bind(&summary.text)
+    .bind(now)
+    .execute(&mut *tx.conn)
+    .await?;
+    Ok(())
 }
 
 /// Inserts a step, or replaces it by id.
