@@ -322,6 +322,8 @@ impl TurnRun {
             model: None,
             notes: Vec::new(),
             new_generation: false,
+            summary: None,
+            then: None,
         }
     }
 }
@@ -431,41 +433,57 @@ impl Agent {
             }
             None => Turn::new(setup),
         };
-        let mut drive = Drive {
+        let mut drive = self.drive(claim, control, asker, turn, tools);
+        drive.prompt = brief.sections.clone();
+        (drive.n, drive.steps, drive.usage, drive.tally) = (n, steps, usage, tally);
+        drive.skills = skills;
+        drive.remember(claim.resume.as_deref().unwrap_or_default()).await;
+        let mut run = drive.finish_turn().await?;
+        run.then = self.leaves(claim, &run, held);
+        Ok(run)
+    }
+
+    /// One exchange with this turn's model, nothing of it done yet.
+    fn drive<'a>(
+        &'a self,
+        claim: &'a Claim,
+        control: &'a Control,
+        asker: Asker,
+        turn: Turn,
+        tools: Registry,
+    ) -> Drive<'a> {
+        let newest = claim.entries.last();
+        Drive {
             agent: self,
-            model,
+            model: self.model_of(claim),
             spender: Spender {
                 agent: self.id.clone(),
                 session: Some(claim.lease.session.clone()),
-                sender: sender_key(inbound),
-                role,
+                sender: newest.map(|newest| sender_key(&newest.inbound)).unwrap_or_default(),
+                role: asker.role,
             },
-            purpose: newest.errand.as_ref().map_or("turn", |errand| errand.kind.as_str()),
-            skills,
+            purpose: newest.and_then(|newest| newest.errand.as_ref()).map_or("turn", |errand| errand.kind.as_str()),
+            skills: Arc::default(),
             read: Mutex::default(),
             lease: &claim.lease,
-            task: newest.id.clone(),
+            task: newest.map_or_else(InboxId::generate, |newest| newest.id.clone()),
             control,
             tools,
-            prompt: brief.sections.clone(),
+            prompt: Value::Null,
             asker,
             entries: claim.entries.clone(),
             turn,
-            n,
-            steps,
-            usage,
-            tally,
+            n: 0,
+            steps: Vec::new(),
+            usage: Usage::default(),
+            tally: Tally::default(),
             last_input: 0,
             began: self.clock.monotonic(),
             durable_due: false,
             asked_wait: Duration::ZERO,
             shown: String::new(),
             sizes: Value::Null,
-        };
-        drive.remember(claim.resume.as_deref().unwrap_or_default()).await;
-        let mut run = drive.finish_turn().await?;
-        run.then = self.leaves(claim, &run, held);
-        Ok(run)
+        }
     }
 
     /// Who answers this turn: what the errand or the session chose, alone, or else the agent's model with its fallbacks.

@@ -69,6 +69,7 @@ impl ErrandKind {
             Self::Spawn => "spawn",
             Self::Report => "report",
             Self::Message => "message",
+            Self::Compact => "compact",
         }
     }
 }

@@ -11,15 +11,15 @@ pub mod facts;
 use std::sync::Arc;
 
 use channel_api::{ConversationKind, Trust};
-use serde_json::Value;
 
 use super::{
-    Agent, Control, Drive, Ended, RunError, TurnRun,
+    Agent, Control, Ended, RunError, TurnRun,
     turn::{Limits, Setup, Turn, toolbox::Offered},
 };
 use crate::{
     errand::{Errand, ErrandKind, Order},
     lang::{self, Lang},
+    ledger::{budget::Tally, money::Costs},
     model::{Message, Usage},
     policy::{Asker, Role},
     reply::{Outcome, Policy},
@@ -236,7 +236,7 @@ impl Agent {
         let (messages, bytes) = held;
         let messages = messages + run.transcript.len();
         let bytes = bytes + run.transcript.iter().map(size).sum::<usize>();
-        let most = (self.config.history_messages as usize, self.history_bytes() as usize);
+        let most = (self.config.history_messages as usize, self.history_bytes(self.model_of(claim).as_ref()) as usize);
         if run.new_generation || !matches!(run.ended, Ended::Answer(_)) || !is_due(messages, bytes, most.0, most.1) {
             return None;
         }
@@ -276,12 +276,23 @@ impl Agent {
         let (keep_messages, keep_bytes) = match asked {
             // Who asks wants room: the last exchange stays.
             Some(_) => (2, 8 << 10),
-            None => (self.config.history_messages as usize / KEPT, self.history_bytes() as usize / KEPT),
+            None => (
+                self.config.history_messages as usize / KEPT,
+                self.history_bytes(self.model_of(claim).as_ref()) as usize / KEPT,
+            ),
         };
         let before = window.summary.clone();
         let Cut { goes, stays } = cut(window.rows, keep_messages, keep_bytes);
-        let mut run =
-            Compaction { agent: self, claim, control, newest, steps: Vec::new(), n: 0, usage: Usage::default() };
+        let mut run = Compaction {
+            agent: self,
+            claim,
+            control,
+            newest,
+            steps: Vec::new(),
+            n: 0,
+            usage: Usage::default(),
+            costs: Costs::default(),
+        };
         run.n = claim.resume.as_ref().and_then(|steps| steps.iter().map(|step| step.n + 1).max()).unwrap_or(0);
         let Some(last) = goes.last() else {
             return Ok(run.ended(quiet(asked, lang::compaction_nothing(lang)), None));
@@ -328,6 +339,7 @@ struct Compaction<'a> {
     steps: Vec<StepRecord>,
     n: u32,
     usage: Usage,
+    costs: Costs,
 }
 
 impl Compaction<'_> {
@@ -359,7 +371,8 @@ impl Compaction<'_> {
             Lang::Zh => include_str!("prompts/compact.zh.md"),
             Lang::En => include_str!("prompts/compact.en.md"),
         };
-        let room = self.agent.model.context_tokens().map_or(PIECE_BYTES, |tokens| tokens as usize * 3 / 2);
+        let room =
+            self.agent.model_of(self.claim).context_tokens().map_or(PIECE_BYTES, |tokens| tokens as usize * 3 / 2);
         let mut written = before.map(str::to_owned);
         for piece in pieces(told(gone, lang), room.max(4 << 10), MOST_PIECES) {
             let text = lang::compaction_task(lang, written.as_deref(), &piece, asked.unwrap_or_default());
@@ -402,52 +415,32 @@ impl Compaction<'_> {
         };
         let asker =
             Asker { role: self.newest.role, direct: self.newest.inbound.conversation.kind == ConversationKind::Direct };
-        let drive = Drive {
-            agent: self.agent,
-            lease: &self.claim.lease,
-            task: self.newest.id.clone(),
-            control: self.control,
-            tools,
-            prompt: Value::Null,
-            asker,
-            entries: self.claim.entries.clone(),
-            turn: Turn::new(setup),
-            n: self.n,
-            steps: std::mem::take(&mut self.steps),
-            usage: Usage::default(),
-            began: self.agent.clock.monotonic(),
-            durable_due: false,
-            asked_wait: std::time::Duration::ZERO,
-            shown: String::new(),
-            sizes: Value::Null,
-        };
+        let mut drive = self.agent.drive(self.claim, self.control, asker, Turn::new(setup), tools);
+        (drive.n, drive.steps) = (self.n, std::mem::take(&mut self.steps));
+        (drive.purpose, drive.usage) = ("compact", self.usage);
+        drive.tally = Tally { tokens: self.usage.total(), costs: self.costs.clone() };
         match drive.finish_turn().await {
             Err(RunError::Retry(why, _)) => Ok(self.ended(Ended::Failed(why), None)),
             run => run,
         }
     }
 
-    /// Keeps what an exchange cost and did.
+    /// Keeps what an exchange cost and did, those before it included.
     fn take(&mut self, run: TurnRun) {
         self.n = run.steps.iter().map(|step| step.n + 1).max().unwrap_or(self.n).max(self.n + 1);
-        self.steps.extend(run.steps);
-        self.usage.input += run.usage.input;
-        self.usage.output += run.usage.output;
-        self.usage.cached += run.usage.cached;
-        self.usage.estimated |= run.usage.estimated;
+        self.steps = run.steps;
+        self.usage = run.usage;
+        self.costs = run.costs;
     }
 
     fn ended(&mut self, ended: Ended, summary: Option<Summary>) -> TurnRun {
         TurnRun {
             ended,
-            entries: self.claim.entries.clone(),
-            transcript: Vec::new(),
             steps: std::mem::take(&mut self.steps),
             usage: std::mem::take(&mut self.usage),
-            notes: Vec::new(),
-            new_generation: false,
+            costs: std::mem::take(&mut self.costs),
             summary,
-            then: None,
+            ..TurnRun::notice(self.claim, String::new())
         }
     }
 }

@@ -1,19 +1,18 @@
 //! The greeting after `/new`: the agent says hello in its own voice, once, without tools. Without a model that answers, the
 //! gateway's own line takes its place: a new conversation never fails.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use channel_api::ConversationKind;
-use serde_json::Value;
 
 use super::{
-    Agent, Control, Drive, Ended, Greeting, RunError, TurnRun,
+    Agent, Control, Ended, Greeting, RunError, TurnRun,
     briefing::Need,
     turn::{Limits, Setup, Turn, toolbox::Offered},
 };
 use crate::{
     lang::{self, Lang},
-    model::{Message, Usage},
+    model::Message,
     policy::{Asker, Role},
     reply::{Outcome, Policy},
     store::{Claim, InboxEntry},
@@ -29,20 +28,11 @@ impl Agent {
         newest: &InboxEntry,
         lang: Lang,
     ) -> Result<TurnRun, RunError> {
-        let plain = || TurnRun {
-            ended: Ended::Notice(lang::new_session(lang)),
-            entries: claim.entries.clone(),
-            transcript: Vec::new(),
-            steps: Vec::new(),
-            usage: Usage::default(),
-            notes: Vec::new(),
-            new_generation: true,
-            summary: None,
-            then: None,
-        };
+        let plain = || TurnRun { new_generation: true, ..TurnRun::notice(claim, lang::new_session(lang)) };
         if self.config.greeting == Greeting::Plain {
             return Ok(plain());
         }
+        let model = self.model_of(claim);
         let group = newest.inbound.conversation.kind == ConversationKind::Group;
         let asker = Asker { role: newest.role, direct: !group };
         let skills = self.briefing.skills();
@@ -51,7 +41,7 @@ impl Agent {
             memory: newest.role == Role::Owner && !group,
             silent: false,
             channel: newest.inbound.channel.as_str(),
-            model: self.model.name(),
+            model: model.name(),
             lang: self.config.lang.unwrap_or_else(Lang::current),
         };
         let setup = Setup {
@@ -62,25 +52,8 @@ impl Agent {
             lang,
             tools: Arc::new(Offered::default()),
         };
-        let drive = Drive {
-            agent: self,
-            lease: &claim.lease,
-            task: newest.id.clone(),
-            control,
-            tools: Registry::default(),
-            prompt: Value::Null,
-            asker,
-            entries: claim.entries.clone(),
-            turn: Turn::new(setup),
-            n: claim.resume.as_ref().and_then(|steps| steps.iter().map(|step| step.n + 1).max()).unwrap_or(0),
-            steps: Vec::new(),
-            usage: Usage::default(),
-            began: self.clock.monotonic(),
-            durable_due: false,
-            asked_wait: Duration::ZERO,
-            shown: String::new(),
-            sizes: Value::Null,
-        };
+        let mut drive = self.drive(claim, control, asker, Turn::new(setup), Registry::default());
+        drive.n = claim.resume.as_ref().and_then(|steps| steps.iter().map(|step| step.n + 1).max()).unwrap_or(0);
         let run = match drive.finish_turn().await {
             Err(RunError::Retry(..)) => return Ok(plain()),
             run => run?,
@@ -94,6 +67,6 @@ impl Agent {
             Ended::Stopped => Ended::Stopped,
             _ => plain().ended,
         };
-        Ok(TurnRun { ended, steps: run.steps, usage: run.usage, notes: run.notes, ..plain() })
+        Ok(TurnRun { ended, steps: run.steps, usage: run.usage, costs: run.costs, notes: run.notes, ..plain() })
     }
 }
