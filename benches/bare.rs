@@ -206,6 +206,8 @@ fn finish_of(claim: &Claim, now: i64) -> Finish {
         }],
         preview_left: false,
         new_generation: false,
+        summary: None,
+        then: None,
         usage,
         costs: Default::default(),
         model: None,
