@@ -527,7 +527,7 @@ mod tests {
         let rows = placed((0..12).flat_map(|n| exchange(n, 5_000)).collect());
         let lengths =
             |upto: usize| -> Vec<usize> { pruned(rows[..upto].to_vec()).map(|message| size(&message)).collect() };
-        let (all, shorter) = (lengths(48), lengths(40));
+        let (all, shorter) = (lengths(48), lengths(44));
         assert_eq!(all[..32], shorter[..32], "within a step the beginning stays the same");
         let long = |lengths: &[usize]| lengths.iter().filter(|length| **length > 5_000).count();
         assert_eq!((long(&lengths(20)), long(&all[..32]), long(&all[32..])), (5, 0, 4));
