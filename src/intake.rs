@@ -449,7 +449,9 @@ impl Intake {
                 (format!("{}\n{}{}", lang::help(lang), lang::help_owner(lang), skills()), SessionChange::None)
             }
             Command::Help if role > Role::Stranger => (lang::help(lang) + &skills(), SessionChange::None),
-            Command::Help | Command::New | Command::Compact(_) | Command::Model(_) => (lang::help(lang), SessionChange::None),
+            Command::Help | Command::New | Command::Compact(_) | Command::Model(_) => {
+                (lang::help(lang), SessionChange::None)
+            }
             Command::Context => {
                 let last = self.turns.last_request(session).await.map_err(unavailable)?;
                 let row = row().await?;

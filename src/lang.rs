@@ -2149,6 +2149,8 @@ catalogue! {
         en: "`{peer}` is linked to `{name}` already",
         zh: "`{peer}` 已关联到 `{name}`",
     }
+}
+
 // The context of a conversation: compaction, `/compact`, `/context`, the greeting after `/new`.
 catalogue! {
     compaction_opening(messages) {

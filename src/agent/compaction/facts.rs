@@ -94,7 +94,10 @@ mod tests {
     fn names_numbers_links_and_ids_come_back_with_their_clause() {
         let table = [
             ("好的。张三的电话是13800138000。就这样", "张三的电话是13800138000"),
-            ("Fine. The invoice INV-2031 is due on 2026-04-01. Bye", "Fine. The invoice INV-2031 is due on 2026-04-01. Bye"),
+            (
+                "Fine. The invoice INV-2031 is due on 2026-04-01. Bye",
+                "Fine. The invoice INV-2031 is due on 2026-04-01. Bye",
+            ),
             ("see https://example.com/a?b=1 for it", "see https://example.com/a?b=1 for it"),
             ("mail bob@example.org please", "mail bob@example.org please"),
             ("I met Alice Smith yesterday", "I met Alice Smith yesterday"),
