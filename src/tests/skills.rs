@@ -406,7 +406,7 @@ async fn a_skills_tool_comes_with_it_runs_without_a_shell_and_goes_with_it() {
     put(&folder, WORDS);
     fs::write(
         folder.join("count.sh"),
-        "echo \"arguments: $#\"; printf '%s\\n' \"$1\"; echo \"key: $WORDS_KEY\"; basename \"$PWD\"; ls *.md\n",
+        "echo \"arguments: $#\"; printf '%s\\n' \"$1\"; echo \"key: $WORDS_KEY\"; basename \"$PWD\"\n",
     )
     .expect("a file");
     let there = async || {
