@@ -10,7 +10,7 @@ use crate::{
     cli::{exit::Exit, reach, show},
     config::Env,
     lang::{self, Lang},
-    skills::pinned::State,
+    skills::{grants, pinned::State},
 };
 
 /// Removes an installed skill. 移除已安装的技能。
@@ -35,7 +35,7 @@ impl Remove {
             Ok(installed) => installed,
             Err(exit) => return exit,
         };
-        let name = &self.name;
+        let (name, dir) = (&self.name, loaded.data_dir().join("skills"));
         if !installed.list().iter().any(|(folder, _)| folder == name) {
             return say(lang::install_not_installed(lang, name), Exit::Failure);
         }
@@ -52,6 +52,10 @@ impl Remove {
         }
         match installed.remove(name) {
             Ok(()) => {
+                // What is installed under this name next is asked for anew.
+                if let Err(error) = grants::withdraw(&dir, &dir.join(name)) {
+                    return say(error, Exit::Io);
+                }
                 show::line(&lang::remove_done(lang, name));
                 Exit::Ok
             }
