@@ -205,6 +205,7 @@ fn finish_of(claim: &Claim, now: i64) -> Finish {
             replaces: None,
         }],
         preview_left: false,
+        traceless: false,
         new_generation: false,
         summary: None,
         then: None,

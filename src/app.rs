@@ -22,6 +22,7 @@ use tracing::{info, warn};
 use crate::{
     agent::{Agent, AgentConfig, Agents, SilentReplies, briefing::Briefing, prefix::Prefixes},
     channels::{self, BuildChannel, Channels, Entry},
+    chats::{ChatStore, Chats},
     clock::SystemClock,
     config::{
         Loaded,
@@ -30,7 +31,8 @@ use crate::{
     data_dir::{DataDir, DataDirError},
     delivery::{Delivery, Pace},
     egress::Egress,
-    http::{self, Http},
+    heartbeat::{self, Heartbeat, rows::InitiativeStore},
+    http::{self, Http, hooks::Calls, initiative::Initiative},
     inbox::{Running, WakeUp},
     intake::{
         Intake, SenderRates,
@@ -47,6 +49,7 @@ use crate::{
     media::MediaFolder,
     model::{self, Model, config::ModelConfig, failover::Failover},
     outbox::LaneWakeUp,
+    schedule::{Scheduler, Schedules, rows::ScheduleStore},
     secrets::{Redactor, Secret},
     settlements::{Kv, Settlements},
     skills::{self, ProcessEnv, Shelf, Skills, variables::Keyring},
@@ -215,7 +218,7 @@ pub fn tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
     let config = loaded.config.tools.clone();
     let env = |name: &str| loaded.env.get(name).map(str::to_owned);
     let egress = config.web_fetch.enabled.then(|| Arc::new(Egress::new(&config.web_fetch, env, Arc::clone(clock))));
-    Parts { config, commands: commands(loaded), redactor: Redactor::new(&secrets), egress }
+    Parts { config, commands: commands(loaded), redactor: Redactor::new(&secrets), egress, ..Parts::default() }
 }
 
 /// The files of messages. Links are fetched whether or not the model may fetch any.
@@ -237,6 +240,7 @@ fn commands(loaded: &Loaded) -> Commands {
 ///
 /// # Errors
 /// [`StartError::Section`] when a model cannot work.
+#[expect(clippy::too_many_arguments, reason = "the wiring: an agent is handed each thing it uses")]
 pub fn build_agents(
     loaded: &Loaded,
     shelf: &Arc<Shelf>,
@@ -245,6 +249,7 @@ pub fn build_agents(
     clock: &Arc<dyn Clock>,
     media: &Arc<MediaFolder>,
     ledger: &Arc<Ledger>,
+    schedules: &Schedules,
 ) -> Result<Agents, StartError> {
     let config = &loaded.config;
     let mut sections = config.models.clone();
@@ -256,7 +261,8 @@ pub fn build_agents(
     let models = Arc::new(models);
     let home = config_home();
     let limits = &config.limits;
-    let parts = tool_parts(loaded, clock);
+    let schedules = config.schedule.enabled.then(|| schedules.clone());
+    let parts = Parts { schedules, ..tool_parts(loaded, clock) };
     let build = |id: &str, settings: AgentConfig, shelf: Arc<Shelf>, chosen: Option<Vec<String>>| {
         let section = if id == "main" { "agent".to_owned() } else { format!("agents.{id}") };
         let workspace = loaded.path(&settings.workspace);
@@ -299,6 +305,16 @@ fn open_ledger(loaded: &Loaded, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) 
     let prices = models.filter_map(|(name, model)| Some((name.clone(), model.price?))).collect();
     let budget = loaded.config.limits.budget.clone();
     Arc::new(Ledger::new(rows, Arc::clone(clock), TimeZone::system(), budget, prices))
+}
+
+/// The workspace of each agent.
+fn workspace_of_each(loaded: &Loaded) -> BTreeMap<String, PathBuf> {
+    let config = &loaded.config;
+    let others = config.agents.iter().map(|(id, other)| {
+        let settings = other.settings(id, &config.agent);
+        (id.clone(), loaded.path(&settings.workspace))
+    });
+    others.chain([("main".to_owned(), workspace_dir(loaded))]).collect()
 }
 
 fn config_home() -> Option<PathBuf> {
@@ -421,7 +437,13 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let (work, lanes, running) = (WakeUp::default(), LaneWakeUp::default(), Running::default());
     let media = open_media(loaded, &clock);
     let ledger = open_ledger(loaded, &store, &clock);
-    let agents = build_agents(loaded, &shelf, &store, &journal, &clock, &media, &ledger)?;
+    let schedules = Schedules {
+        rows: Arc::clone(&store) as Arc<dyn ScheduleStore>,
+        config: config.schedule.clone(),
+        woken: WakeUp::default(),
+        clock: Arc::clone(&clock),
+    };
+    let agents = build_agents(loaded, &shelf, &store, &journal, &clock, &media, &ledger, &schedules)?;
     let reach = Reach { running: running.clone(), journal: journal.clone(), lanes: lanes.clone(), work: work.clone() };
     let access = open_access(&store, &channels, &clock, reach).await.map_err(StartError::Recover)?;
     let doors = doors(config, Lang::current());
@@ -490,6 +512,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let worker = Arc::new(Worker {
         inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
         previews,
+        alerts: Arc::clone(&store) as Arc<dyn InitiativeStore>,
         agents: agents.clone(),
         channels: channels.clone(),
         work: work.clone(),
@@ -513,6 +536,46 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         pace: Pace::default(),
         health: health.clone(),
     });
+    let chats = Chats {
+        rows: Arc::clone(&store) as Arc<dyn ChatStore>,
+        channels: channels.clone(),
+        access: Arc::clone(&access),
+    };
+    let beats = heartbeat::beats(
+        &config.heartbeat,
+        &workspace_of_each(loaded),
+        config.agent.lang.unwrap_or_else(Lang::current),
+    );
+    let woken = WakeUp::default();
+    let heartbeat = Heartbeat {
+        beats: beats.clone(),
+        hook_role: config.hooks.role,
+        rows: Arc::clone(&store) as Arc<dyn InitiativeStore>,
+        sessions: Arc::clone(&store) as Arc<dyn SessionStore>,
+        chats: chats.clone(),
+        woken: woken.clone(),
+        work: work.clone(),
+        cap: config.agent.queue.cap,
+        clock: Arc::clone(&clock),
+    };
+    let scheduler = Scheduler {
+        schedules: schedules.clone(),
+        chats: chats.clone(),
+        work: work.clone(),
+        cap: config.agent.queue.cap,
+    };
+    let initiative = Initiative {
+        hooks: config.hooks.clone(),
+        rows: Arc::clone(&store) as Arc<dyn InitiativeStore>,
+        schedules,
+        chats,
+        beats,
+        models: config.models.keys().cloned().collect(),
+        heartbeat: woken,
+        work: work.clone(),
+        cap: config.agent.queue.cap,
+        calls: Calls::default(),
+    };
     let damaged = Arc::new(AtomicBool::new(false));
     let url = format!(
         "http://{}",
@@ -531,6 +594,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         agents: agents.clone(),
         access,
         doors,
+        initiative: Some(initiative),
         turned_away: intake.turned_away.clone(),
         ledger,
         clock: Arc::clone(&clock),
@@ -545,6 +609,8 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     life.station("worker", worker.run(stopping.clone(), drained));
     life.station("previews", sweep);
     life.station("skills", skills::watch::run(shelf, Arc::clone(&clock), stopping.clone()));
+    life.station("heartbeat", heartbeat.run(stopping.clone()));
+    life.station("schedule", scheduler.run(stopping.clone()));
     life.station("delivery", delivery.run(stopping.clone(), abort));
     let adapters: Vec<(Arc<dyn Channel>, ChannelContext)> = channels
         .all()

@@ -323,7 +323,7 @@ impl Channels {
         let Some(entry) = self.get(&inbound.channel).filter(|_| inbound.addressed()) else { return Vec::new() };
         let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
         let reply = Reply::error(lang::dead_letter_apology(lang));
-        let answers = Answers { entry: id, platform_id: &inbound.platform_id };
+        let answers = Answers::message(id, &inbound.platform_id);
         outbox::rows(entry.channel.as_ref(), &reply, Level::Rich, &inbound.address, Some(answers), now)
     }
 

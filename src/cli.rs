@@ -15,12 +15,14 @@ mod config;
 mod dlq;
 mod doctor;
 pub mod exit;
+mod heartbeat;
 mod init;
 mod logs;
 mod pairing;
 mod probe;
 mod prompt;
 mod reach;
+mod schedule;
 mod send;
 mod serve;
 mod sessions;
@@ -74,6 +76,10 @@ enum Verb {
     Usage(usage::Usage),
     /// Messages that could not be processed. 无法处理的消息。
     Dlq(dlq::Dlq),
+    /// Reminders and standing work. 提醒和定时任务。
+    Schedule(schedule::Schedule),
+    /// The regular look around. 心跳。
+    Heartbeat(heartbeat::Heartbeat),
     /// Reads the gateway's log. 查看日志。
     Logs(logs::Logs),
     /// Shows the system prompt. 显示系统提示词。
@@ -115,6 +121,8 @@ pub fn main() -> ExitCode {
         Verb::Trace(trace) => trace.run(config, &env),
         Verb::Usage(usage) => usage.run(config, &env),
         Verb::Dlq(dlq) => dlq.run(config, &env),
+        Verb::Schedule(schedule) => schedule.run(config, &env),
+        Verb::Heartbeat(heartbeat) => heartbeat.run(config, &env),
         Verb::Logs(logs) => logs.run(config, &env),
         Verb::Prompt(prompt) => prompt.run(config, &env),
         Verb::Skills(skills) => skills.run(config, &env),

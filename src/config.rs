@@ -29,7 +29,11 @@ use self::{
 use crate::{
     agent::{AgentConfig, OtherAgent},
     channels,
-    http::config::{ListenProblem, ServerConfig, is_strong_token},
+    heartbeat::tick::HeartbeatConfig,
+    http::{
+        config::{ListenProblem, ServerConfig, is_strong_token},
+        hooks::{HooksConfig, MIN_TOKEN},
+    },
     intake::{
         access::{self, AccessConfig, ChannelPolicy, Gate, ListProblem},
         route::BindingProblem,
@@ -40,6 +44,7 @@ use crate::{
     media::MediaConfig,
     model::config::{ModelConfig, Provider},
     os,
+    schedule::ScheduleConfig,
     skills::config::SkillsConfig,
     store::config::StoreConfig,
     tools::ToolsConfig,
@@ -82,6 +87,12 @@ pub struct Config {
     pub tools: ToolsConfig,
     /// `[media]`.
     pub media: MediaConfig,
+    /// `[heartbeat]`.
+    pub heartbeat: HeartbeatConfig,
+    /// `[schedule]`.
+    pub schedule: ScheduleConfig,
+    /// `[hooks]`. Holds a secret.
+    pub hooks: HooksConfig,
     /// `[limits]`.
     pub limits: LimitsConfig,
     /// `[log]`.
@@ -93,8 +104,22 @@ pub struct Config {
 }
 
 /// The names of the sections.
-const SECTIONS: [&str; 13] = [
-    "server", "store", "agent", "agents", "access", "models", "skills", "tools", "media", "limits", "log", "ui",
+const SECTIONS: [&str; 16] = [
+    "server",
+    "store",
+    "agent",
+    "agents",
+    "access",
+    "models",
+    "skills",
+    "tools",
+    "media",
+    "heartbeat",
+    "schedule",
+    "hooks",
+    "limits",
+    "log",
+    "ui",
     "channels",
 ];
 
@@ -207,6 +232,8 @@ impl Loaded {
         put("skills", toml::Value::try_from(&config.skills));
         put("tools", toml::Value::try_from(&config.tools));
         put("media", toml::Value::try_from(&config.media));
+        put("heartbeat", toml::Value::try_from(&config.heartbeat));
+        put("schedule", toml::Value::try_from(&config.schedule));
         put("limits", toml::Value::try_from(&config.limits));
         put("log", toml::Value::try_from(&config.log));
         put("ui", toml::Value::try_from(&config.ui));
@@ -637,6 +664,9 @@ impl Check<'_> {
             skills: self.section(root, "skills"),
             tools: self.section(root, "tools"),
             media: self.section(root, "media"),
+            heartbeat: self.section(root, "heartbeat"),
+            schedule: self.section(root, "schedule"),
+            hooks: self.section(root, "hooks"),
             limits: self.section(root, "limits"),
             log: self.section(root, "log"),
             ui: self.section(root, "ui"),
@@ -984,6 +1014,14 @@ impl Check<'_> {
                 model(vec!["agents".into(), id.clone(), "fallbacks".into()], name);
             }
         }
+        if let Some(name) = &config.heartbeat.model {
+            model(vec!["heartbeat".into(), "model".into()], name);
+        }
+        for (id, beat) in &config.heartbeat.agents {
+            if let Some(name) = &beat.model {
+                model(vec!["heartbeat".into(), "agents".into(), id.clone(), "model".into()], name);
+            }
+        }
         for (path, name) in missing {
             let known: Vec<&str> = config.models.keys().map(String::as_str).collect();
             let hint = match nearest(&name, &known) {
@@ -992,6 +1030,13 @@ impl Check<'_> {
             };
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
             self.error_at(&path, line!(config_no_model, name), Some(hint));
+        }
+        for id in config.heartbeat.agents.keys().filter(|id| *id != "main" && !config.agents.contains_key(*id)) {
+            self.error_at(&["heartbeat", "agents", id], line!(config_no_agent, id), None);
+        }
+        let token = config.hooks.token.as_ref().map_or(0, |token| token.expose().len());
+        if config.hooks.enabled && token < MIN_TOKEN {
+            self.error_at(&["hooks", "token"], line!(config_hooks_token, MIN_TOKEN), None);
         }
         for (id, channel) in &config.channels {
             let base = ["channels", id.kind(), id.account()];

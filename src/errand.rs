@@ -34,6 +34,22 @@ pub struct Errand {
     /// How many errands stand between it and a person's message; 0 = none gave it.
     #[serde(default)]
     pub depth: u8,
+    /// It is judged as a heartbeat: nothing is said, and nothing is left of it, when nothing needs attention.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tick: Option<TickTerms>,
+}
+
+/// How the answer of a heartbeat or a wake is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TickTerms {
+    /// Its request has no history.
+    pub light: bool,
+    /// The longest acknowledgement, in characters.
+    pub ack_max_chars: usize,
+    /// A bare acknowledgement is sent, too.
+    pub show_ok: bool,
+    /// Alerts are sent.
+    pub show_alerts: bool,
 }
 
 /// The kinds of errands.
@@ -196,7 +212,8 @@ mod tests {
     #[test]
     fn what_an_older_version_stored_is_read() {
         let errand: Errand = serde_json::from_value(json!({ "kind": "schedule", "id": "sc_1" })).expect("it is one");
-        let expected = Errand { kind: ErrandKind::Schedule, id: "sc_1".into(), model: None, parent: None, depth: 0 };
+        let expected =
+            Errand { kind: ErrandKind::Schedule, id: "sc_1".into(), model: None, parent: None, depth: 0, tick: None };
         assert_eq!(errand, expected);
     }
 }

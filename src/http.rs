@@ -33,6 +33,8 @@ mod chat;
 mod connection;
 mod error;
 mod events;
+pub mod hooks;
+pub mod initiative;
 mod metrics;
 mod page;
 mod sockets;
@@ -65,6 +67,8 @@ pub struct Http {
     pub access: Arc<intake::pairing::Access>,
     /// For `/api/doors`: what the configuration leaves closed, and what stands wide open.
     pub doors: Vec<Door>,
+    /// For `/hooks`, `/api/schedules` and `/api/heartbeat`.
+    pub initiative: Option<initiative::Initiative>,
     /// For `/api/doors`: where messages were turned away.
     pub turned_away: intake::turned_away::TurnedAway,
     /// For `/metrics`.
@@ -187,6 +191,8 @@ enum Access {
     Channel,
     /// Whoever holds the token, and programs on this machine where `local_clients = "open"`.
     Local,
+    /// Whoever holds the token of `[hooks]`: the handler asks.
+    Hooks,
     /// Whoever holds the token.
     Token,
 }
@@ -202,7 +208,7 @@ struct Route {
 
 /// Every route there is.
 fn routes() -> Vec<Route> {
-    use Access::{Channel, Local, Public, Token};
+    use Access::{Channel, Hooks, Local, Public, Token};
     let get = |path, access, handler| Route { method: Some(Method::GET), path, access, handler };
     let post = |path, access, handler| Route { method: Some(Method::POST), path, access, handler };
     let delete = |path, access, handler| Route { method: Some(Method::DELETE), path, access, handler };
@@ -240,6 +246,15 @@ fn routes() -> Vec<Route> {
         delete("/api/access", Token, routing::delete(api::unblock)),
         get("/api/doors", Token, routing::get(api::doors)),
         get("/api/channels", Token, routing::get(api::channels)),
+        post("/hooks/wake", Hooks, routing::post(hooks::wake)),
+        post("/hooks/agent", Hooks, routing::post(hooks::agent)),
+        get("/hooks/runs/{id}", Hooks, routing::get(hooks::run)),
+        get("/api/schedules", Token, routing::get(initiative::schedules)),
+        post("/api/schedules", Token, routing::post(initiative::add)),
+        get("/api/schedules/{id}", Token, routing::get(initiative::schedule)),
+        delete("/api/schedules/{id}", Token, routing::delete(initiative::cancel)),
+        post("/api/schedules/{id}/run", Token, routing::post(initiative::run)),
+        get("/api/heartbeat", Token, routing::get(initiative::heartbeat)),
         get("/metrics", Token, routing::get(metrics::page)),
     ]
 }
@@ -255,6 +270,9 @@ impl Server {
     fn access(&self, method: &Method, path: &str) -> Access {
         if path == channels::ACCOUNT || path == channels::BELOW {
             return Access::Channel;
+        }
+        if path.starts_with("/hooks/") {
+            return Access::Hooks;
         }
         let method = if method == Method::HEAD { &Method::GET } else { method };
         let found = self.access.iter().find(|((m, p), _)| m == method && *p == path);

@@ -79,6 +79,16 @@ pub enum Query {
         /// How.
         how: DeadResolution,
     },
+    /// `GET /api/schedules` → `{"schedules": [ScheduleRow]}`, the next one first.
+    Schedules,
+    /// `GET /api/schedules/{id}` → `{"schedule": ScheduleRow, "coming": [text]}`.
+    Schedule(String),
+    /// `DELETE /api/schedules/{id}` → `{}`.
+    CancelSchedule(String),
+    /// `POST /api/schedules/{id}/run` → `{}`: now, besides its own times.
+    RunSchedule(String),
+    /// `GET /api/heartbeat` → `{"heartbeat": [TickRow + "run": RunState]}`.
+    Heartbeat,
 }
 
 /// A question as a request to a running gateway.
@@ -150,6 +160,11 @@ impl Query {
             Self::Resolve { id, how } => {
                 Request { method: Method::Post, ..of(&["api", "dlq", id.as_str(), resolution(*how)], vec![]) }
             }
+            Self::Schedules => of(&["api", "schedules"], vec![]),
+            Self::Schedule(id) => of(&["api", "schedules", id], vec![]),
+            Self::CancelSchedule(id) => Request { method: Method::Delete, ..of(&["api", "schedules", id], vec![]) },
+            Self::RunSchedule(id) => Request { method: Method::Post, ..of(&["api", "schedules", id, "run"], vec![]) },
+            Self::Heartbeat => of(&["api", "heartbeat"], vec![]),
         }
     }
 }
@@ -208,6 +223,32 @@ pub async fn answer(store: &dyn Store, query: &Query, now: i64) -> Result<Value,
         Query::Resolve { id, how } => {
             store.resolve_dead(id, *how, now).await?;
             json!({})
+        }
+        Query::Schedules => json!({ "schedules": store.schedules(None).await? }),
+        Query::Schedule(id) => {
+            let row = store.schedule(id).await?.ok_or(StoreError::NotFound)?;
+            json!({ "coming": row.coming(5), "schedule": row })
+        }
+        Query::CancelSchedule(id) => {
+            store.cancel_schedule(id).await?;
+            json!({})
+        }
+        Query::RunSchedule(id) => {
+            store.run_schedule(id, now).await?;
+            json!({})
+        }
+        Query::Heartbeat => {
+            let mut ticks = Vec::new();
+            for tick in store.last_ticks().await? {
+                let run = match &tick.entry {
+                    Some(entry) => store.run_state(entry).await?,
+                    None => None,
+                };
+                let mut shown = json!(tick);
+                shown["run"] = json!(run);
+                ticks.push(shown);
+            }
+            json!({ "heartbeat": ticks })
         }
     })
 }

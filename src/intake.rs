@@ -825,7 +825,7 @@ pub fn settled_parts(parts: &[NewPart]) -> Vec<SettledPart> {
 }
 
 fn notice(entry: &Entry, reply: &Reply, event: &Inbound, id: &InboxId, now: i64) -> Vec<NewPart> {
-    let answers = Answers { entry: id, platform_id: &event.platform_id };
+    let answers = Answers::message(id, &event.platform_id);
     outbox::rows(entry.channel.as_ref(), reply, Level::Rich, &event.address, Some(answers), now)
 }
 

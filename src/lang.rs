@@ -1466,6 +1466,44 @@ catalogue! {
         en: "I would need a tool for that, and I may not use one here.",
         zh: "这需要用到工具，但我在这里不能使用。",
     }
+
+    // What the gateway does by itself.
+    config_hooks_token(least) {
+        en: "hooks need a token of at least {least} characters: openssl rand -hex 32",
+        zh: "钩子需要至少 {least} 个字符的 token：openssl rand -hex 32",
+    }
+    schedule_creator_blocked() {
+        en: "whoever set it is blocked",
+        zh: "设置它的人已被拉黑",
+    }
+    schedule_creator_out() {
+        en: "whoever set it may no longer write here",
+        zh: "设置它的人已无权在这里发言",
+    }
+    schedule_no_channel(channel) {
+        en: "its channel {channel} is not configured any more",
+        zh: "它所在的渠道 {channel} 已不在配置中",
+    }
+    schedule_none() {
+        en: "no schedules; ask the agent to remind you of something, or use `crawfish schedule add`",
+        zh: "没有定时任务；可以让智能体提醒你做某事，或者用 `crawfish schedule add`",
+    }
+    schedule_set(id, when) {
+        en: "set {id}: {when}",
+        zh: "已设置 {id}：{when}",
+    }
+    schedule_cancelled(id) {
+        en: "cancelled {id}",
+        zh: "已取消 {id}",
+    }
+    schedule_runs(id) {
+        en: "{id} runs now",
+        zh: "{id} 即刻执行",
+    }
+    heartbeat_none() {
+        en: "no heartbeat has been due since the first start",
+        zh: "自首次启动以来还没有到过心跳时间",
+    }
 }
 
 // Usage, cost, budgets and the choice of a model.

@@ -48,11 +48,16 @@ pub mod delivery;
 pub mod app;
 pub mod cli;
 
+// What it does by itself.
+pub mod heartbeat;
+pub mod schedule;
+
 // How people and programs reach it by HTTP.
 pub mod http;
 pub mod inspect;
 
 // What the stations stand on.
+pub mod chats;
 pub mod clock;
 pub mod config;
 pub mod data_dir;

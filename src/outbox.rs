@@ -15,8 +15,15 @@ use crate::store::{LaneKey, NewPart, OutboxPart};
 pub struct Answers<'a> {
     /// The message.
     pub entry: &'a InboxId,
-    /// Its platform id.
-    pub platform_id: &'a str,
+    /// Its platform id; `None` when no platform knows it.
+    pub platform_id: Option<&'a str>,
+}
+
+impl<'a> Answers<'a> {
+    /// What answers a message of the platform.
+    pub fn message(entry: &'a InboxId, platform_id: &'a str) -> Self {
+        Self { entry, platform_id: Some(platform_id) }
+    }
 }
 
 /// The rows of one reply, rendered for its channel. Pure but for the ids.
@@ -37,7 +44,7 @@ pub fn rows(
         .map(|(index, part)| NewPart {
             id: PartId::generate(),
             entry: answers.map(|answers| answers.entry.clone()),
-            in_reply_to: answers.map(|answers| answers.platform_id.to_owned()),
+            in_reply_to: answers.and_then(|answers| answers.platform_id.map(str::to_owned)),
             replaces: None,
             to: to.clone(),
             seq: index as u32 + 1,

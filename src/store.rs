@@ -15,11 +15,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    chats::ChatStore,
     errand::Errand,
+    heartbeat::rows::InitiativeStore,
     lang::Lang,
     ledger::money::{Cost, Costs},
     model::{Message, Usage},
     policy::Role,
+    schedule::rows::ScheduleStore,
     session::SessionKey,
     tools::Effect,
 };
@@ -29,6 +32,8 @@ pub mod sqlite;
 
 #[cfg(test)]
 pub(crate) mod conformance;
+#[cfg(test)]
+mod conformance_initiative;
 #[cfg(test)]
 mod model_test;
 
@@ -499,6 +504,8 @@ pub struct Finish {
     /// What the turn shows of its answer is not replaced by a part: it stays in the turn's row until somebody has taken it
     /// away ([`TurnStore::left_previews`]).
     pub preview_left: bool,
+    /// The session looks as if it had not been: its time of last activity stays. The caller leaves the transcript empty.
+    pub traceless: bool,
 }
 
 /// How a turn ended.
@@ -1529,7 +1536,18 @@ impl Default for Retention {
 
 /// All of them, for the wiring alone.
 pub trait Store:
-    InboxStore + TurnStore + OutboxStore + SessionStore + LedgerStore + AccessStore + ChannelStore + EventStore + Upkeep
+    InboxStore
+    + TurnStore
+    + OutboxStore
+    + SessionStore
+    + LedgerStore
+    + AccessStore
+    + ChannelStore
+    + EventStore
+    + Upkeep
+    + ChatStore
+    + ScheduleStore
+    + InitiativeStore
 {
 }
 
@@ -1543,5 +1561,8 @@ impl<T> Store for T where
         + ChannelStore
         + EventStore
         + Upkeep
+        + ChatStore
+        + ScheduleStore
+        + InitiativeStore
 {
 }

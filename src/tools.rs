@@ -16,6 +16,7 @@ use crate::{
     errand::Errand,
     lang::Lang,
     policy::{Asker, Terms},
+    schedule::Schedules,
     secrets::Redactor,
     session::SessionKey,
     skills::variables::Handed,
@@ -37,6 +38,7 @@ mod ls;
 mod memory_get;
 mod memory_search;
 mod read;
+mod schedule;
 pub mod skill;
 mod web_fetch;
 mod write;
@@ -70,6 +72,8 @@ pub struct Parts {
     pub commands: exec::Commands,
     /// Takes the configuration's secrets out of what a tool gives.
     pub redactor: Redactor,
+    /// Sets schedules; `None` = not at all.
+    pub schedules: Option<Schedules>,
     /// How the web is reached; `None` = not at all.
     pub egress: Option<Arc<Egress>>,
 }
@@ -92,6 +96,9 @@ pub fn builtin(parts: &Parts) -> Vec<Arc<dyn Tool>> {
             parts.commands.clone(),
             parts.redactor.clone(),
         )));
+    }
+    if let Some(schedules) = &parts.schedules {
+        tools.push(Arc::new(schedule::Schedule::new(schedules.clone())));
     }
     if let Some(egress) = &parts.egress {
         tools.push(Arc::new(web_fetch::WebFetch::new(Arc::clone(egress))));

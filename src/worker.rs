@@ -18,7 +18,8 @@ use tracing::{Instrument, debug, error, info, info_span, warn};
 use crate::{
     agent::{Agents, Control, Ended, RunError, TurnRun, compaction, files::Sent},
     channels::Channels,
-    errand::ErrandKind,
+    errand::{ErrandKind, TickTerms},
+    heartbeat::rows::InitiativeStore,
     inbox::{Running, WakeUp},
     intake::{command::Command, settled_parts},
     journal::Journal,
@@ -28,7 +29,7 @@ use crate::{
     marks::Marks,
     outbox::{self, Answers, LaneWakeUp},
     policy::Role,
-    reply::{Outcome, Policy, ReplyTo},
+    reply::{Outcome, Policy, ReplyTo, SilentReason},
     session::SessionKey,
     store::{
         BootId, Claim, ClaimAsk, ClaimKind, Finish, Finished, InboxEntry, InboxStore, NewPart, NextSuspect, Release,
@@ -51,6 +52,10 @@ const TRY_AGAIN: Duration = Duration::from_secs(60);
 const MOST_AT_ONCE: usize = 64;
 /// How long a message waits for a provider that asks to wait before its tries count.
 const PATIENT_MS: i64 = 60 * 60 * 1000;
+/// The same alert is sent once in this time. openclaw-parity.md §1.6.
+const SAME_ALERT_MS: i64 = 24 * 60 * 60 * 1000;
+/// What a tick says that found nothing, where that is shown.
+const HEARTBEAT_OK: &str = "HEARTBEAT_OK";
 /// The pauses after the first, second, … retryable failure of one turn.
 const FAILURE_PAUSES_MS: [i64; 4] = [1_000, 5_000, 20_000, 60_000];
 
@@ -58,6 +63,8 @@ const FAILURE_PAUSES_MS: [i64; 4] = [1_000, 5_000, 20_000, 60_000];
 pub struct Worker {
     /// The queue.
     pub inbox: Arc<dyn InboxStore>,
+    /// What ticks have said.
+    pub alerts: Arc<dyn InitiativeStore>,
     /// Where previews are kept.
     pub previews: Arc<dyn TurnStore>,
     /// Who does the thinking.
@@ -367,16 +374,27 @@ impl Worker {
         let files = self.files(&agent, &lease.session, &run).await;
         let mut notes = run.notes.clone();
         notes.extend(files.notes.iter().cloned());
-        let (outcome, mut reply) = self.outcome(&run, answered, files);
+        let tick = answered.errand.as_ref().and_then(|errand| errand.tick);
+        let (outcome, mut reply) = match &tick {
+            Some(terms) => self.tick_outcome(&run, answered, terms, &lease.session, files).await,
+            None => self.outcome(&run, answered, files),
+        };
+        // A tick that says nothing has not been.
+        let said_ok = matches!(&reply, Some(reply) if reply.text == HEARTBEAT_OK);
+        let traceless = tick.is_some() && (said_ok || !matches!(outcome, TurnOutcome::Replied));
         let lang = Lang::of_text(&answered.inbound.text).unwrap_or_else(Lang::current);
-        if let (Some(reply), Ended::Answer(_), TurnOutcome::Replied) = (&mut reply, &run.ended, &outcome)
+        // The same alert has the same words.
+        if tick.is_none()
+            && let (Some(reply), Ended::Answer(_), TurnOutcome::Replied) = (&mut reply, &run.ended, &outcome)
             && let Some(below) = ledger::below(choice.footer, lang, &run.usage, &run.costs)
         {
             reply.text = format!("{}\n\n{below}", reply.text);
         }
         let mut parts = match (&reply, self.channels.get(&answered.inbound.channel)) {
             (Some(reply), Some(entry)) => {
-                let answers = Answers { entry: &answered.id, platform_id: &answered.inbound.platform_id };
+                // No platform knows an errand.
+                let platform_id = answered.errand.is_none().then_some(answered.inbound.platform_id.as_str());
+                let answers = Answers { entry: &answered.id, platform_id };
                 let to = &answered.inbound.address;
                 outbox::rows(entry.channel.as_ref(), reply, Level::Rich, to, Some(answers), self.clock.now_ms())
             }
@@ -407,7 +425,7 @@ impl Worker {
             lease,
             entries: run.entries.iter().map(|entry| entry.id.clone()).collect(),
             outcome,
-            transcript: run.transcript,
+            transcript: if traceless { Vec::new() } else { run.transcript },
             steps: run.steps,
             parts,
             new_generation: run.new_generation,
@@ -421,6 +439,7 @@ impl Worker {
             debounce_ms: self.debounce_ms,
             claim_parts: true,
             preview_left: left.is_some(),
+            traceless,
         };
         channel_api::crash_point!("answer.rendered");
         let (session, turn) = (finish.lease.session.clone(), finish.lease.turn.clone());
@@ -458,6 +477,38 @@ impl Worker {
         agent.sent(session, role, &answer).await
     }
 
+    /// What is said of a heartbeat or a wake: an alert, once a day.
+    async fn tick_outcome(
+        &self,
+        run: &TurnRun,
+        answered: &InboxEntry,
+        terms: &TickTerms,
+        session: &SessionKey,
+        files: Sent,
+    ) -> (TurnOutcome, Option<Reply>) {
+        let silent = |why: &str| (TurnOutcome::Silent(why.to_owned()), None);
+        let Ended::Answer(raw) = &run.ended else { return self.outcome(run, answered, files) };
+        let policy = Policy { heartbeat: true, ack_max_chars: terms.ack_max_chars, may_be_silent: true };
+        match Outcome::from_parts(raw, !files.attachments.is_empty(), &policy) {
+            Outcome::Silent(SilentReason::HeartbeatOk) if terms.show_ok => {
+                (TurnOutcome::Replied, Some(Reply::message(HEARTBEAT_OK)))
+            }
+            Outcome::Silent(why) => silent(why.as_str()),
+            Outcome::Reply(_) if !terms.show_alerts => silent("alerts-disabled"),
+            Outcome::Reply(text) => {
+                let after = self.clock.now_ms() - SAME_ALERT_MS;
+                let last = self.alerts.last_alert(session, after).await.unwrap_or_else(|error| {
+                    warn!(%error, "the last alert could not be read");
+                    None
+                });
+                if files.attachments.is_empty() && last.is_some_and(|last| last == text.text) {
+                    return silent("duplicate");
+                }
+                (TurnOutcome::Replied, Some(Reply { attachments: files.attachments, ..Reply::message(text.text) }))
+            }
+        }
+    }
+
     /// What the person gets.
     fn outcome(&self, run: &TurnRun, answered: &InboxEntry, files: Sent) -> (TurnOutcome, Option<Reply>) {
         let inbound = &answered.inbound;
@@ -466,7 +517,7 @@ impl Worker {
         match &run.ended {
             Ended::Stopped => (TurnOutcome::Stopped, None),
             Ended::Silent(why) => (TurnOutcome::Silent((*why).to_owned()), None),
-            Ended::Failed(line) if !addressed => (TurnOutcome::Failed(line.clone()), None),
+            Ended::Failed(line) if !addressed || is_unasked(answered) => (TurnOutcome::Failed(line.clone()), None),
             Ended::Failed(line) => {
                 let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
                 (TurnOutcome::Failed(line.clone()), Some(Reply::error(lang::turn_failed(lang, line))))
@@ -551,7 +602,8 @@ impl Worker {
     }
 
     fn apology(&self, entries: &[InboxEntry], now: i64) -> Vec<NewPart> {
-        let told = entries.iter().rev().find(|entry| entry.inbound.addressed());
+        // Of a tick or a hook nobody waits for a word: its status says what became of it.
+        let told = entries.iter().rev().find(|entry| entry.inbound.addressed() && !is_unasked(entry));
         told.map_or_else(Vec::new, |entry| self.channels.apology(&entry.id, &entry.inbound, now))
     }
 
@@ -578,9 +630,15 @@ impl Worker {
     }
 }
 
-/// Whether nobody is to see that the turn runs: it answers no one.
+/// Whether nobody is to see that the turn runs: it answers no one who waits.
 fn is_quiet(entry: &InboxEntry) -> bool {
-    entry.errand.as_ref().is_some_and(|errand| errand.kind == ErrandKind::Compact)
+    entry.errand.is_some()
+}
+
+/// Nobody asked for it in a chat.
+fn is_unasked(entry: &InboxEntry) -> bool {
+    let kind = entry.errand.as_ref().map(|errand| errand.kind);
+    matches!(kind, Some(ErrandKind::Heartbeat | ErrandKind::Wake | ErrandKind::Hook))
 }
 
 /// Whether these parts say what the preview was for: the first of them takes its place, where it does not vanish by

@@ -248,6 +248,7 @@ impl Agent {
                 model: None,
                 parent: None,
                 depth: 0,
+                tick: None,
             },
             platform_id: format!("compact:{}", claim.lease.turn),
             session: claim.lease.session.clone(),

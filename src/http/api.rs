@@ -88,7 +88,7 @@ type Answer = Result<Response, Refusal>;
 type Gateway = State<Arc<Server>>;
 
 /// A question that the command line asks as well, answered from the rows.
-async fn asked(server: &Server, query: Query) -> Answer {
+pub(super) async fn asked(server: &Server, query: Query) -> Answer {
     let http = &server.http;
     let listing = inspect::answer(http.store.as_ref(), &query, http.clock.now_ms()).await.map_err(refused)?;
     Ok(shown(listing))
@@ -325,7 +325,7 @@ fn bad_after() -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "bad_query", "`after` is not a `next` of this listing")
 }
 
-fn refused(error: StoreError) -> Refusal {
+pub(super) fn refused(error: StoreError) -> Refusal {
     match error {
         StoreError::NotFound => Refusal::not_found(),
         error => {

@@ -286,6 +286,7 @@ pub fn finish_of_lease(lease: &Lease, id: &str) -> Finish {
         debounce_ms: 0,
         claim_parts: false,
         preview_left: false,
+        traceless: false,
     }
 }
 

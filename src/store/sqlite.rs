@@ -18,13 +18,16 @@ use super::{LaneKey, StoreError};
 mod access;
 mod amend;
 mod channel;
+mod chat;
 mod claim;
 mod event;
 mod finish;
 mod group;
 mod inbox;
+mod initiative;
 mod ledger;
 mod outbox;
+mod schedule;
 mod session;
 mod turn;
 mod upkeep;
@@ -148,6 +151,7 @@ fn migrator() -> Migrator {
         (4, "suspects", include_str!("../../migrations/sqlite/0004_suspects.sql")),
         (5, "live", include_str!("../../migrations/sqlite/0005_live.sql")),
         (6, "errand", include_str!("../../migrations/sqlite/0006_errand.sql")),
+        (8, "initiative", include_str!("../../migrations/sqlite/0008_initiative.sql")),
         (9, "ledger", include_str!("../../migrations/sqlite/0009_ledger.sql")),
         (13, "context", include_str!("../../migrations/sqlite/0013_context.sql")),
     ];

@@ -45,6 +45,10 @@ pub const POINTS: &[&str] = &[
 
 /// The crash points of single adapters: `<kind>.<station>`. Each adapter's own journeys pass them.
 pub const ADAPTERS: &[&str] = &[
+    // A scheduled run is due and not queued; it is queued. A hook's call is kept and nobody told its caller.
+    "schedule.due",
+    "schedule.fired",
+    "hook.kept",
     // A preview was shown and is not kept; it is kept. Only where a channel shows one.
     "preview.begun",
     "preview.stored",

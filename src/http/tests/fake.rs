@@ -9,7 +9,14 @@ use async_trait::async_trait;
 use channel_api::*;
 use serde_json::{Value, json};
 
-use crate::{journal::Journal, session::SessionKey, store::*};
+use crate::{
+    chats::{ChatRow, ChatStore},
+    heartbeat::rows::{Called, Given, HookRow, InitiativeStore, RunState, Tick, TickRow},
+    journal::Journal,
+    schedule::rows::{self, Added, Fire, Fired, Reaped, ScheduleRow, ScheduleStore},
+    session::SessionKey,
+    store::*,
+};
 
 /// Events in memory; everything else of a store is not here.
 #[derive(Default)]
@@ -449,4 +456,85 @@ impl Upkeep for Rows {
         Err(StoreError::NotFound)
     }
     async fn close(&self) {}
+}
+
+#[async_trait]
+impl ChatStore for Rows {
+    async fn owner_chats(&self, _: &str, _: u32) -> Result<Vec<ChatRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn chat(&self, _: &ChannelId, _: &str) -> Result<Option<ChatRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for Rows {
+    async fn add_schedule(&self, _: &ScheduleRow, _: u32) -> Result<Added, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn schedules(&self, _: Option<&str>) -> Result<Vec<ScheduleRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn schedule(&self, _: &str) -> Result<Option<ScheduleRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn edit_schedule(&self, _: &str, _: &rows::Change) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn cancel_schedule(&self, _: &str) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn due_schedules(&self, _: i64, _: u32) -> Result<Vec<ScheduleRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn next_schedule(&self) -> Result<Option<i64>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn fire_schedule(&self, _: Fire) -> Result<Fired, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn run_schedule(&self, _: &str, _: i64) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn put_off_schedule(&self, _: &str, _: i64) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn stop_schedule(&self, _: &str, _: &str) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn reap_schedules(&self, _: i64) -> Result<Reaped, StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
+impl InitiativeStore for Rows {
+    async fn last_tick(&self, _: &str) -> Result<Option<TickRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn last_ticks(&self) -> Result<Vec<TickRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn tick(&self, _: Tick) -> Result<Given, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn last_alert(&self, _: &SessionKey, _: i64) -> Result<Option<String>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn call(&self, _: &HookRow, _: Option<NewEntry>) -> Result<Called, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn hook(&self, _: &str) -> Result<Option<HookRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn waiting_wakes(&self, _: &str, _: i64, _: u32) -> Result<Vec<HookRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn wake(&self, _: &[String], _: NewEntry) -> Result<Given, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn run_state(&self, _: &InboxId) -> Result<Option<RunState>, StoreError> {
+        Err(StoreError::NotFound)
+    }
 }

@@ -122,6 +122,7 @@ impl Real {
             debounce_ms: 0,
             claim_parts: false,
             preview_left: false,
+            traceless: false,
         };
         let finished = self.store.finish(finish).await.expect("it is ours");
         self.gateway.journal.committed(finished.events);

@@ -104,8 +104,8 @@ impl Write for Finish {
                  ready_seq = CASE WHEN pending > 0 THEN ",
             session::next_ready!(),
             " END, messages = messages + $9, tokens_in = tokens_in + $10, tokens_out = tokens_out + $11,
-                 tokens_cached = tokens_cached + $12, estimated = estimated OR $13, updated_at = $1,
-                 model = CASE WHEN $24 THEN $25 ELSE model END
+                 tokens_cached = tokens_cached + $12, estimated = estimated OR $13,
+                 updated_at = CASE WHEN $26 THEN updated_at ELSE $1 END, model = CASE WHEN $24 THEN $25 ELSE model END
              WHERE id = $5;
              UPDATE turn SET state = $14, reason = $15, entry = $2, ended_at = $1, tokens_in = $10, tokens_out = $11,
                  tokens_cached = $12, estimated = $13, notes = $16, preview = CASE WHEN $23 THEN preview END
@@ -142,6 +142,7 @@ impl Write for Finish {
         .bind(self.preview_left)
         .bind(self.model.is_some())
         .bind(self.model.as_ref().and_then(Option::as_deref))
+        .bind(self.traceless)
         .fetch_all(&mut *tx.conn)
         .await?;
         let event = rows.pop().ok_or_else(|| StoreError::Unavailable("no event row".into()))?;

@@ -5,7 +5,7 @@ use channel_api::{ChannelId, InboxId, QueueMode, Settled};
 use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    SqliteStore, access, amend, channel, event, get, group, json, outbox, push_lane, session, small, to_json,
+    SqliteStore, access, amend, channel, chat, event, get, group, json, outbox, push_lane, session, small, to_json,
     writer::{Delta, Tx, Write},
 };
 use crate::{
@@ -236,6 +236,7 @@ pub(super) struct Prepared {
     new: NewEntry,
     payload: String,
     errand: Option<String>,
+    chat: Option<chat::Seen>,
     sender: String,
 }
 
@@ -282,7 +283,12 @@ impl Prepared {
     pub(super) fn of(new: NewEntry) -> Result<Self, StoreError> {
         let payload = to_json(&new.inbound)?;
         let errand = new.errand.as_ref().map(to_json).transpose()?;
-        Ok(Self { sender: sender_of(&new), payload, errand, new })
+        Ok(Self { sender: sender_of(&new), payload, errand, chat: chat::Seen::of(&new)?, new })
+    }
+
+    /// The id of the entry.
+    pub(super) fn id(&self) -> &InboxId {
+        &self.new.id
     }
 
     /// Stores it as a part of a transaction, as [`InboxStore::accept`] says.
@@ -351,7 +357,8 @@ impl Prepared {
             session::next_ready!(),
             ", $3, $4, $4)
              ON CONFLICT (key) DO UPDATE SET
-                 agent = excluded.agent, pending = pending + 1, updated_at = excluded.updated_at,
+                 agent = excluded.agent, pending = pending + 1,
+                 updated_at = CASE WHEN $17 THEN updated_at ELSE excluded.updated_at END,
                  ready_seq = CASE WHEN lease_boot IS NULL THEN coalesce(ready_seq, excluded.ready_seq) END,
                  not_before = CASE WHEN pending = 0 THEN max(hold_until, excluded.not_before) ELSE not_before END;
              INSERT INTO inbox (id, channel, platform_id, fingerprint, session, sender, role, mode, state, collapsed,
@@ -376,10 +383,14 @@ impl Prepared {
         .bind(bytes)
         .bind(&self.payload)
         .bind(&self.errand)
+        .bind(new.errand.as_ref().is_some_and(|errand| errand.tick.is_some()))
         .fetch_one(&mut *tx.conn)
         .await?;
         let seq: i64 = get(&row, 0)?;
         tx.load.add(bytes);
+        if let Some(chat) = &self.chat {
+            chat.keep(tx, new).await?;
+        }
 
         if known.pending > 0 && known.not_before > new.received_at {
             self.hurry(tx, seq).await?;

@@ -290,6 +290,12 @@ impl Write for Prune {
                 self.keep.heard_ms,
             ),
             (
+                "DELETE FROM hook WHERE seq IN (
+                     SELECT seq FROM hook INDEXED BY hook_created
+                     WHERE created_at < $1 AND entry IS NOT NULL LIMIT $2)",
+                self.keep.keys_ms.max(MIN_KEYS_MS),
+            ),
+            (
                 "UPDATE step SET args = NULL, result = NULL WHERE rowid IN (
                      SELECT rowid FROM step INDEXED BY step_bodies WHERE args IS NOT NULL AND started_at < $1 LIMIT $2)",
                 self.keep.step_bodies_ms,
