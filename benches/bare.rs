@@ -145,12 +145,10 @@ fn ask(boot: &BootId, now: i64, max: u32) -> ClaimAsk {
 
 fn exchange(id: &str) -> [Message; 2] {
     [
-        Message::User {
-            text: format!(
-                "What is the weather like in Hangzhou today? #{id}#\n\n[message {id} from Bench (id bench-owner, owner); \
+        Message::user(format!(
+            "What is the weather like in Hangzhou today? #{id}#\n\n[message {id} from Bench (id bench-owner, owner); \
                  Monday 2026-11-30 10:00 UTC]"
-            ),
-        },
+        )),
         Message::Assistant { text: format!("Here is the answer to #{id}#."), calls: Vec::new(), opaque: None },
     ]
 }

@@ -41,7 +41,7 @@ use crate::{
     ledger::{Ledger, NotNow, Spender, budget::Tally, money::Costs, sender_key},
     marks::Switch,
     media::MediaFolder,
-    model::{Message, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage},
+    model::{Message, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage, Waiting, audio::Ears},
     policy::{Asker, Role, Verdict, may_use},
     reply::{HoldBack, Policy},
     session::SessionKey,
@@ -223,6 +223,8 @@ pub struct Agent {
     pub tools: Registry,
     /// What its skills' tools and commands stand on.
     pub works: Works,
+    /// Who hears for it.
+    pub ears: Option<Arc<Ears>>,
     /// Its workspace.
     pub workspace: PathBuf,
     /// Files that came and go.
@@ -394,7 +396,7 @@ impl Agent {
         let window = self.turns.window(&claim.lease.session, claim.generation, max_messages, max_bytes).await?;
         let held = (window.rows.len(), window.rows.iter().map(|row| compaction::size(&row.message)).sum());
         let talk = window.rows.iter().rev().find_map(|row| match &row.message {
-            Message::User { text } => Lang::of_text(text),
+            Message::User { text, .. } => Lang::of_text(text),
             _ => None,
         });
         // A tick that is to cost little has no history in its request.
@@ -407,7 +409,9 @@ impl Agent {
         let setup = Setup {
             system: brief.text.clone(),
             history,
-            input: vec![self.said(&claim.lease.session, &claim.entries, &claim.backlog, &skills).await],
+            input: vec![
+                self.said(&claim.lease.session, &claim.entries, &claim.backlog, (&*skills, &control.stop)).await,
+            ],
             limits: Limits {
                 max_rounds: self.config.max_rounds,
                 output_chars: self.config.tool_output_chars as usize,
@@ -488,6 +492,7 @@ impl Agent {
             asked_wait: Duration::ZERO,
             shown: String::new(),
             sizes: Value::Null,
+            pictures: files::Shown::default(),
         }
     }
 
@@ -525,12 +530,12 @@ impl Agent {
         session: &SessionKey,
         entries: &[InboxEntry],
         backlog: &[store::Heard],
-        skills: &Skills,
+        (skills, stop): (&Skills, &CancellationToken),
     ) -> Message {
         let now = self.clock.now_ms();
         let now =
             Timestamp::from_millisecond(now).unwrap_or(Timestamp::UNIX_EPOCH).to_zoned_datetime(TimeZone::system());
-        let attachments = self.attached(session, entries).await;
+        let attachments = self.attached(session, entries, stop).await;
         let said: Vec<Said<'_>> = entries
             .iter()
             .zip(&attachments)
@@ -571,7 +576,9 @@ impl Agent {
             .collect();
         let addressed = entries.iter().any(|entry| entry.inbound.addressed());
         let input = UserText { entries: &said, now: &now, group, addressed, notes: &notes, backlog: &backlog };
-        Message::User { text: user_text(&input) }
+        let seen = self.model.sees() || self.models.values().any(|model| model.sees());
+        let pictures = if seen { files::pictures(entries) } else { Vec::new() };
+        Message::User { text: user_text(&input), pictures }
     }
 }
 
@@ -622,6 +629,8 @@ struct Drive<'a> {
     shown: String,
     /// The sizes of the last request.
     sizes: Value,
+    /// The pictures it was shown.
+    pictures: files::Shown,
 }
 
 impl Drive<'_> {
@@ -697,7 +706,8 @@ impl Drive<'_> {
             return Ok(());
         }
         debug!(entries = absorbed.len(), "the running turn absorbs newer messages");
-        let message = self.agent.said(&self.lease.session, &absorbed, &[], &self.skills).await;
+        let with = (&*self.skills, &self.control.stop);
+        let message = self.agent.said(&self.lease.session, &absorbed, &[], with).await;
         if !self.turn.absorb(vec![message]) {
             // Too late for this turn: its answer settles them as merged, so they must not be lost silently.
             warn!("messages came after the turn's last step; they are answered by it as merged");
@@ -711,7 +721,8 @@ impl Drive<'_> {
         Ok(())
     }
 
-    async fn call_model(&mut self, request: ModelRequest) -> Result<(), RunError> {
+    async fn call_model(&mut self, mut request: ModelRequest) -> Result<(), RunError> {
+        self.agent.show_pictures(self.model.sees(), &mut request, &mut self.pictures).await;
         let (ledger, clock) = (&self.agent.ledger, &self.agent.clock);
         // Within a turn requests grow: what the last one really took is a better guess than its bytes.
         let expected = Usage::estimate(&request, &ModelResponse::default()).input.max(self.last_input);
@@ -760,13 +771,17 @@ impl Drive<'_> {
         self.usage.add(&usage);
         self.last_input = usage.input;
         self.tally.add(usage.total(), spent.as_ref().and_then(|spent| spent.cost));
-        let args = json!({
+        let mut args = json!({
             "model": self.model.name(),
             "prompt": self.prompt,
             "messages": request.messages.len(),
             "tools": request.tools.len(),
             "sizes": self.sizes,
         });
+        let passed = progress.passed();
+        if !passed.is_empty() {
+            args["passed"] = Value::Array(passed);
+        }
         let step = StepRecord {
             id: StepId::generate(),
             n: self.next_n(),
@@ -993,7 +1008,10 @@ struct Live<'a> {
     task: InboxId,
     session: &'a SessionKey,
     screen: Screen,
+    lang: Lang,
     state: Mutex<Preview>,
+    /// The models that did not answer, and why.
+    passed: Mutex<Vec<Value>>,
 }
 
 #[derive(Default)]
@@ -1020,8 +1038,15 @@ impl<'a> Live<'a> {
             task: drive.task.clone(),
             session: &drive.lease.session,
             state: Mutex::new(Preview::after(&screen.before, &drive.shown)),
+            lang: drive.lang(),
+            passed: Mutex::default(),
             screen,
         }
+    }
+
+    /// The models that did not answer, and why.
+    fn passed(&self) -> Vec<Value> {
+        std::mem::take(&mut self.passed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What has been shown.
@@ -1088,6 +1113,18 @@ impl Progress for Live<'_> {
         }
         *state = Preview::after(&self.screen.before, "");
     }
+
+    fn waiting(&self, why: Waiting) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.shown.is_empty() {
+            self.journal.tell(&self.task, LiveEvent::Waiting(why.line(self.lang)));
+        }
+    }
+
+    fn passed_over(&self, model: &str, why: &str) {
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        passed.push(json!({ "model": model, "why": why }));
+    }
 }
 
 #[cfg(test)]
@@ -1101,7 +1138,7 @@ mod tests {
         let setup = Setup {
             system: String::new(),
             history: Vec::new(),
-            input: vec![Message::User { text: "hi".to_owned() }],
+            input: vec![Message::user("hi")],
             limits: Limits::default(),
             lang: Lang::En,
             tools: Arc::new(Offered::default()),
@@ -1112,7 +1149,9 @@ mod tests {
             task: InboxId::generate(),
             session: &session,
             screen: Turn::new(setup).screen(),
+            lang: Lang::En,
             state: Mutex::default(),
+            passed: Mutex::default(),
         };
         let mut all = String::new();
         let mut take = || {

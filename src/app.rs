@@ -47,7 +47,12 @@ use crate::{
     live,
     marks::Marks,
     media::MediaFolder,
-    model::{self, Model, config::ModelConfig, failover::Failover},
+    model::{
+        self, Model,
+        audio::{Ears, Voice},
+        config::{BuildError, ModelConfig},
+        failover::{Failover, Rests},
+    },
     outbox::LaneWakeUp,
     schedule::{Scheduler, Schedules, rows::ScheduleStore},
     secrets::{Redactor, Secret},
@@ -59,7 +64,7 @@ use crate::{
         sqlite::{OpenError, SqliteStore},
     },
     supervisor::{self, Health, Watched},
-    tools::{Parts, Registry, exec::Commands, skill::Works},
+    tools::{Parts, Registry, exec::Commands, senses::Senses, skill::Works},
     upkeep::{self, Ready},
     worker::Worker,
     workspace,
@@ -221,6 +226,62 @@ pub fn tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
     Parts { config, commands: commands(loaded), redactor: Redactor::new(&secrets), egress, ..Parts::default() }
 }
 
+/// The same with those who see, hear and speak, where their sections can be used: for listings.
+pub fn all_tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
+    let senses = look_at_senses(loaded, clock).unwrap_or_default();
+    Parts { senses, ..tool_parts(loaded, clock) }
+}
+
+/// Who would see, hear and speak in a gateway of this configuration.
+///
+/// # Errors
+/// [`StartError::Section`] when a section cannot work.
+pub fn look_at_senses(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Senses, StartError> {
+    let models = model::config::build_all(&loaded.config.models, clock, &loaded.dir)
+        .map_err(|error| StartError::Section { key: error.key, text: error.text })?;
+    senses(loaded, &models, &open_media(loaded, clock), clock)
+}
+
+/// Who sees, hears and speaks for models that do not.
+///
+/// # Errors
+/// [`StartError::Section`] when a tool names a model that is not there or cannot do it.
+fn senses(
+    loaded: &Loaded,
+    models: &BTreeMap<String, Arc<dyn Model>>,
+    media: &Arc<MediaFolder>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Senses, StartError> {
+    let (tools, sections) = (&loaded.config.tools, &loaded.config.models);
+    let lang = Lang::current();
+    let at = |key: &str, text: String| StartError::Section { key: key.to_owned(), text };
+    let wrong = |error: BuildError| StartError::Section { key: error.key, text: error.text };
+    let section =
+        |key: &str, name: &str| sections.get(name).ok_or_else(|| at(key, lang::model_not_configured(lang, name)));
+    let mut senses = Senses::default();
+    if let Some(name) = &tools.image.model {
+        let eyes = models.get(name);
+        let eyes = eyes.ok_or_else(|| at("tools.image.model", lang::model_not_configured(lang, name)))?;
+        if !eyes.sees() {
+            return Err(at("tools.image.model", lang::model_does_not_see(lang, name)));
+        }
+        senses.eyes = Some(Arc::clone(eyes));
+    }
+    if let Some(name) = &tools.transcribe.model {
+        let section = section("tools.transcribe.model", name)?;
+        let ears = Ears::new(name, section, tools.transcribe.language.clone(), Arc::clone(clock));
+        senses.ears = Some(Arc::new(ears.map_err(wrong)?));
+    }
+    if let Some(name) = &tools.speak.model {
+        let section = section("tools.speak.model", name)?;
+        let voice = tools.speak.voice.clone().filter(|voice| !voice.trim().is_empty());
+        let voice = voice.ok_or_else(|| at("tools.speak.voice", lang::model_voice_unnamed(lang)))?;
+        let voice = Voice::new(name, section, voice, Arc::clone(clock)).map_err(wrong)?;
+        senses.voice = Some((Arc::new(voice), Arc::clone(media)));
+    }
+    Ok(senses)
+}
+
 /// The files of messages. Links are fetched whether or not the model may fetch any.
 fn open_media(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Arc<MediaFolder> {
     let (config, env) = (&loaded.config, |name: &str| loaded.env.get(name).map(str::to_owned));
@@ -248,7 +309,7 @@ pub fn build_agents(
     journal: &Journal,
     clock: &Arc<dyn Clock>,
     media: &Arc<MediaFolder>,
-    ledger: &Arc<Ledger>,
+    (ledger, rests): (&Arc<Ledger>, &Rests),
     schedules: &Schedules,
 ) -> Result<Agents, StartError> {
     let config = &loaded.config;
@@ -256,13 +317,16 @@ pub fn build_agents(
     if sections.is_empty() {
         sections.insert("demo".to_owned(), ModelConfig::demo());
     }
-    let models = model::config::build_all(&sections, clock, &loaded.dir)
+    let mut models = model::config::build_all(&sections, clock, &loaded.dir)
         .map_err(|error| StartError::Section { key: error.key.clone(), text: error.text })?;
+    let mut parts = tool_parts(loaded, clock);
+    parts.senses = senses(loaded, &models, media, clock)?;
+    // A section that only hears or speaks answers nobody.
+    models.retain(|name, _| !config.tools.is_for_sound(name) || config.names_model(name));
     let models = Arc::new(models);
     let home = config_home();
     let limits = &config.limits;
-    let schedules = config.schedule.enabled.then(|| schedules.clone());
-    let parts = Parts { schedules, ..tool_parts(loaded, clock) };
+    parts.schedules = config.schedule.enabled.then(|| schedules.clone());
     let build = |id: &str, settings: AgentConfig, shelf: Arc<Shelf>, chosen: Option<Vec<String>>| {
         let section = if id == "main" { "agent".to_owned() } else { format!("agents.{id}") };
         let workspace = loaded.path(&settings.workspace);
@@ -270,11 +334,12 @@ pub fn build_agents(
         Ok::<Agent, StartError>(Agent {
             id: id.to_owned(),
             briefing: briefing.only(chosen),
-            model: choose_model(&models, settings.model.as_deref(), &settings.fallbacks, &section)?,
+            model: choose_model(&models, settings.model.as_deref(), &settings.fallbacks, &section, (rests, clock))?,
             models: Arc::clone(&models),
             ledger: Arc::clone(ledger),
             tools: Registry::builtin(&parts),
             works: works(loaded, &parts),
+            ears: parts.senses.ears.clone(),
             workspace,
             media: Arc::clone(media),
             config: settings,
@@ -327,6 +392,7 @@ fn choose_model(
     name: Option<&str>,
     fallbacks: &[String],
     section: &str,
+    (rests, clock): (&Rests, &Arc<dyn Clock>),
 ) -> Result<Arc<dyn Model>, StartError> {
     let named = |name: &str, key: &str| {
         models.get(name).cloned().ok_or_else(|| StartError::Section {
@@ -341,15 +407,12 @@ fn choose_model(
             None => named("main", "model")?,
         },
     };
-    if fallbacks.is_empty() {
-        return Ok(first);
-    }
     let main_name = first.name().to_owned();
     let mut all = vec![first];
     for name in fallbacks {
         all.push(named(name, "fallbacks")?);
     }
-    Ok(Arc::new(Failover::new(main_name, all)))
+    Ok(Arc::new(Failover::new(main_name, all, rests.clone(), Arc::clone(clock))))
 }
 
 /// The configured channels and the web chat.
@@ -436,6 +499,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let journal = Journal::new();
     let (work, lanes, running) = (WakeUp::default(), LaneWakeUp::default(), Running::default());
     let media = open_media(loaded, &clock);
+    let health = Health::default();
     let ledger = open_ledger(loaded, &store, &clock);
     let schedules = Schedules {
         rows: Arc::clone(&store) as Arc<dyn ScheduleStore>,
@@ -443,13 +507,13 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         woken: WakeUp::default(),
         clock: Arc::clone(&clock),
     };
-    let agents = build_agents(loaded, &shelf, &store, &journal, &clock, &media, &ledger, &schedules)?;
+    let agents =
+        build_agents(loaded, &shelf, &store, &journal, &clock, &media, (&ledger, health.models()), &schedules)?;
     let reach = Reach { running: running.clone(), journal: journal.clone(), lanes: lanes.clone(), work: work.clone() };
     let access = open_access(&store, &channels, &clock, reach).await.map_err(StartError::Recover)?;
     let doors = doors(config, Lang::current());
     log_doors(&doors::with_access(&doors, &access.pairings().await.map_err(StartError::Recover)?, Lang::current()));
     let mut life = Lifecycle::new();
-    let health = Health::default();
     let ready_flag = Ready::default();
     let (marks, keeper) = Marks::new(channels.clone(), config.agent.marks, Arc::clone(&clock));
     let intake = Arc::new(Intake {

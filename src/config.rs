@@ -103,6 +103,16 @@ pub struct Config {
     pub channels: BTreeMap<ChannelId, ChannelSection>,
 }
 
+impl Config {
+    /// Whether an agent names this section of `[models]` to talk with.
+    pub fn names_model(&self, name: &str) -> bool {
+        let of_agents = self.agents.values();
+        let of_agents = of_agents.flat_map(|agent| agent.model.iter().chain(agent.fallbacks.iter().flatten()));
+        let mut named = self.agent.model.iter().chain(&self.agent.fallbacks).chain(of_agents);
+        name == "main" || named.any(|model| model == name)
+    }
+}
+
 /// The names of the sections.
 const SECTIONS: [&str; 16] = [
     "server",
@@ -417,7 +427,10 @@ impl Parsed {
                 .push(Finding::about_file(file, text).with_hint(line!(config_readable_hint, finding::shown(file))));
         }
         let Check { mut errors, mut warnings, .. } = check;
-        let secrets = secrets_of(&root);
+        let mut config = config;
+        let mut secrets = secrets_of(&root);
+        let from_env = config.models.values_mut().filter_map(|model| model.fill_in(|name| env.get(name)));
+        secrets.extend(from_env.map(|key| key.expose().to_owned()));
         for finding in errors.iter_mut().chain(&mut warnings) {
             finding.text = finding.text.map(|text| without(text, &secrets));
         }

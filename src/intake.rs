@@ -29,6 +29,7 @@ use crate::{
     lang::{self, Lang},
     ledger::{self, Ledger},
     marks::{Marked, Marks},
+    model::failover::Down,
     outbox::{self, Answers, LaneWakeUp},
     policy::Role,
     session::SessionKey,
@@ -371,6 +372,19 @@ impl Intake {
             .collect()
     }
 
+    /// The models that have given no answer for long.
+    fn model_lines(&self, lang: Lang) -> String {
+        let now = self.clock.now_ms();
+        let down = self.health.models().down(self.clock.monotonic());
+        let line = |down: Down| {
+            format!(
+                "\n{}",
+                lang::model_down(lang, down.model, supervisor::ago(lang, now, Some(down.since_ms)), down.why)
+            )
+        };
+        down.into_iter().map(line).collect()
+    }
+
     /// What a change or a deletion of an earlier message does: it passes the gate by its sender, and is theirs alone to
     /// make. A platform that does not say who deleted a message has checked that they might.
     fn amend(&self, entry: &Entry, event: Inbound, rights: SenderRights, now: i64) -> Routed {
@@ -472,6 +486,7 @@ impl Intake {
                 text.push_str(&format!("\n{}", lang::status_agent(lang, agent)));
                 if role == Role::Owner {
                     text.push_str(&self.channel_lines(lang));
+                    text.push_str(&self.model_lines(lang));
                 }
                 (text, SessionChange::None)
             }

@@ -1458,6 +1458,26 @@ catalogue! {
         en: "the provider knows no such model or address ({status}): check model and base_url of [models.{name}]",
         zh: "模型服务没有这个模型或地址（{status}）：请检查 [models.{name}] 的 model 和 base_url",
     }
+    model_no_audio() {
+        en: "write \"openai\": hearing and speaking are asked for in its format",
+        zh: "请写 \"openai\"：语音识别和合成使用它的接口格式",
+    }
+    model_does_not_see(name) {
+        en: "[models.{name}] does not look at pictures: write input = [\"text\", \"image\"] there if the model can",
+        zh: "[models.{name}] 不看图片：如果该模型支持，请在那里写 input = [\"text\", \"image\"]",
+    }
+    model_voice_unnamed() {
+        en: "write the name of one of the provider's voices",
+        zh: "请填写服务商的一个音色名称",
+    }
+    model_asked_again() {
+        en: "The provider gave no answer, trying again.",
+        zh: "模型服务没有给出回答，正在重试。",
+    }
+    model_down(name, ago, why) {
+        en: "Model {name} has given no answer since {ago}: {why}",
+        zh: "模型 {name} 自 {ago} 起没有给出回答：{why}",
+    }
     model_no_rule() {
         en: "no rule of the scripted model matches this message",
         zh: "脚本模型没有与这条消息匹配的规则",

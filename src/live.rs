@@ -91,7 +91,7 @@ impl Showing {
         let Some(live) = channel.live() else { return self.shown };
         let clock = Arc::clone(&self.clock);
         let mut pacing = Pacing::new(pace, clock.monotonic().saturating_sub(self.waited), self.shown.is_some());
-        let mut text = String::new();
+        let mut text = Newer::default();
         loop {
             let until = match pacing.next(&text, clock.monotonic()) {
                 Next::Call => None,
@@ -107,7 +107,7 @@ impl Showing {
                 tokio::select! {
                     biased;
                     () = ended.cancelled() => return self.shown,
-                    newer = newer_text(&mut events) => text = newer,
+                    newer = newer_text(&mut events) => text.take(newer),
                     () = rest => {}
                 }
                 continue;
@@ -115,7 +115,7 @@ impl Showing {
             if ended.is_cancelled() {
                 return self.shown;
             }
-            let says = if matches!(pace, LivePace::OneLine { .. }) { self.line.clone() } else { text.clone() };
+            let says = if matches!(pace, LivePace::OneLine { .. }) { self.line.clone() } else { text.says.clone() };
             let done = {
                 let call = AssertUnwindSafe(self.call(live, &says)).catch_unwind();
                 let limit = clock.sleep(CALL);
@@ -123,7 +123,7 @@ impl Showing {
                 loop {
                     tokio::select! {
                         done = &mut call => break done.unwrap_or_else(|_| Err(panicked(&self.to))),
-                        newer = newer_text(&mut events) => text = newer,
+                        newer = newer_text(&mut events) => text.take(newer),
                         () = &mut limit => break Err(SendError::Unknown("no answer within the time limit".to_owned())),
                     }
                 }
@@ -183,13 +183,35 @@ fn panicked(to: &Address) -> SendError {
     SendError::Unknown("the adapter panicked".to_owned())
 }
 
+/// What there is to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Newer {
+    says: String,
+    /// It is no piece of an answer but the line that there is none yet: shown however short it is.
+    waiting: bool,
+}
+
+impl Newer {
+    fn text(says: String) -> Self {
+        Self { says, waiting: false }
+    }
+
+    /// An answer in the making says more than that it is waited for.
+    fn take(&mut self, newer: Self) {
+        if !newer.waiting || self.waiting || self.says.is_empty() {
+            *self = newer;
+        }
+    }
+}
+
 /// The next text; never when there are no more.
-async fn newer_text(events: &mut Option<mpsc::Receiver<LiveEvent>>) -> String {
+async fn newer_text(events: &mut Option<mpsc::Receiver<LiveEvent>>) -> Newer {
     loop {
         match events {
             None => std::future::pending().await,
             Some(receiver) => match receiver.recv().await {
-                Some(LiveEvent::Text(text)) => return text,
+                Some(LiveEvent::Text(text)) => return Newer::text(text),
+                Some(LiveEvent::Waiting(says)) => return Newer { says, waiting: true },
                 Some(_) => {}
                 None => *events = None,
             },
@@ -271,7 +293,8 @@ impl Pacing {
         Self { pace, since, open, over: open && counted, updates: 0, not_before: Duration::ZERO, says: String::new() }
     }
 
-    fn next(&self, text: &str, now: Duration) -> Next {
+    fn next(&self, text: &Newer, now: Duration) -> Next {
+        let (text, waiting) = (text.says.as_str(), text.waiting);
         if self.over {
             return Next::Wait(None);
         }
@@ -283,7 +306,7 @@ impl Pacing {
                 if now < due { Next::Wait(Some(due)) } else { Next::Call }
             }
             LivePace::Edits { first, most, .. } => {
-                let enough = self.open || text.chars().nth(first.saturating_sub(1)).is_some();
+                let enough = self.open || waiting || text.chars().nth(first.saturating_sub(1)).is_some();
                 let spent = self.open && most.is_some_and(|most| self.updates >= most);
                 if !enough || spent || text.trim().is_empty() || text == self.says {
                     Next::Wait(None)

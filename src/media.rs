@@ -56,6 +56,10 @@ const A_ROUND: usize = 500;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const INCOMING: &str = "tmp-";
 const SESSIONS: &str = "sessions";
+/// What was heard in recordings, each under its recording's name.
+const HEARD: &str = "heard";
+/// The most bytes of what was heard in one.
+const MOST_HEARD: u64 = 128 * 1024;
 /// The folder of a session's files as tools name it.
 pub const SHOWN: &str = "media";
 
@@ -183,11 +187,15 @@ impl MediaFolder {
     /// Makes a stored file readable in a session and gives the path that its tools take. `None` when it is gone or
     /// there is no room.
     pub async fn show(&self, session: &SessionKey, media: &MediaRef, name: Option<&str>) -> Option<String> {
+        self.show_in(self.shown(session), media, name).await
+    }
+
+    /// The same in a folder that [`MediaFolder::shown`] gave.
+    pub async fn show_in(&self, folder: PathBuf, media: &MediaRef, name: Option<&str>) -> Option<String> {
         let from = self.place(media)?;
         let stem = from.file_name()?.to_str()?.get(..16)?.to_owned();
         let ending = ending(media.mime.as_deref(), name).map(|ending| format!(".{ending}")).unwrap_or_default();
         let shown = format!("{stem}{ending}");
-        let folder = self.shown(session);
         let to = folder.join(&shown);
         let path = format!("{SHOWN}/{shown}");
         if fs::try_exists(&to).await.unwrap_or(false) {
@@ -222,6 +230,43 @@ impl MediaFolder {
         let mut bytes = Vec::new();
         file.take(most + 1).read_to_end(&mut bytes).await.ok()?;
         (bytes.len() as u64 <= most).then_some(bytes)
+    }
+
+    /// What was heard in a recording, in whichever chat it came; empty when nobody speaks in it.
+    pub async fn heard(&self, media: &MediaRef) -> Option<String> {
+        let file = File::open(self.heard_place(media)?).await.ok()?;
+        let mut words = String::new();
+        file.take(MOST_HEARD).read_to_string(&mut words).await.ok()?;
+        Some(words)
+    }
+
+    /// Keeps what was heard, for as long as the recording: it is paid for once. Best effort: without it the recording is
+    /// heard again.
+    pub async fn keep_heard(&self, media: &MediaRef, words: &str) {
+        let Some(place) = self.heard_place(media) else { return };
+        let Ok(reserved) = self.reserve(words.len() as u64).await else { return };
+        let words = words.to_owned();
+        let kept = tokio::task::spawn_blocking(move || {
+            let folder = place.parent().expect("it is in a folder");
+            os::create_private_dir(folder)?;
+            let temporary = folder.join(format!("{INCOMING}{}", Ulid::generate()));
+            let written = os::create_private(&temporary).and_then(|mut file| {
+                std::io::Write::write_all(&mut file, words.as_bytes())?;
+                file.sync_all()?;
+                std::fs::rename(&temporary, &place)
+            });
+            written.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+        });
+        match kept.await {
+            Ok(Ok(())) => reserved.keep(),
+            Ok(Err(error)) => warn!(%error, "what was heard in a recording could not be kept"),
+            Err(_) => {}
+        }
+    }
+
+    fn heard_place(&self, media: &MediaRef) -> Option<PathBuf> {
+        let MediaSource::Stored(name) = &media.source else { return None };
+        is_ours(name).then(|| self.dir.join(HEARD).join(name))
     }
 
     /// Whether the bytes are still there.
@@ -456,6 +501,12 @@ fn ending(mime: Option<&str>, name: Option<&str>) -> Option<String> {
     plain.then(|| ending.to_ascii_lowercase())
 }
 
+/// What bytes are, told from their beginning.
+pub fn media_type(bytes: &[u8]) -> String {
+    let head = &bytes[..bytes.len().min(kind::HEAD)];
+    kind::media_type(head, head.len() == bytes.len(), None)
+}
+
 fn is_ours(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -490,6 +541,7 @@ fn files_in(dir: &Path) -> Vec<Lies> {
         }
     };
     look(dir, &is_ours);
+    look(&dir.join(HEARD), &is_ours);
     for session in entries(&dir.join(SESSIONS)) {
         if session.file_type().is_ok_and(|kind| kind.is_dir()) {
             look(&session.path().join(SHOWN), &|_| true);

@@ -1,10 +1,13 @@
 //! Station 8: the seam to a language model, one request in, one streamed response or one classified error out.
 
+mod anthropic;
+pub mod audio;
 mod cause;
 mod classify;
 pub mod config;
 pub mod failover;
 mod openai;
+pub mod preset;
 pub mod quirks;
 mod remote;
 pub mod scripted;
@@ -15,11 +18,13 @@ mod tests;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub use self::cause::Cause;
+use crate::lang::{self, Lang};
 
 /// A language model behind some wire format.
 #[async_trait]
@@ -30,6 +35,11 @@ pub trait Model: Send + Sync + 'static {
     /// How many tokens a request and its answer may have together, where the configuration says so.
     fn context_tokens(&self) -> Option<u32> {
         None
+    }
+
+    /// Whether it can look at pictures; what it is shown of them otherwise it leaves out.
+    fn sees(&self) -> bool {
+        false
     }
 
     /// Sends one request and waits for the whole response; `progress` sees the text as it comes.
@@ -43,6 +53,19 @@ pub trait Model: Send + Sync + 'static {
         progress: &dyn Progress,
         cancel: &CancellationToken,
     ) -> Result<ModelResponse, ModelError>;
+
+    /// The same for a caller that has another model to ask: pauses and tries that would keep a person waiting are left out.
+    ///
+    /// # Errors
+    /// As [`Model::complete`].
+    async fn complete_soon(
+        &self,
+        request: &ModelRequest,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<ModelResponse, ModelError> {
+        self.complete(request, progress, cancel).await
+    }
 }
 
 /// Sees a response while it is being written.
@@ -53,8 +76,30 @@ pub trait Progress: Send + Sync {
     /// What was shown so far is void: the call is made again (another try, another model).
     fn reset(&self);
 
-    /// The provider is slow or refused once; a try goes on. One plain line.
-    fn waiting(&self, _why: &str) {}
+    /// No answer yet, and a try goes on.
+    fn waiting(&self, _why: Waiting) {}
+
+    /// This model is not the one that answers: it failed, or rests after a failure.
+    fn passed_over(&self, _model: &str, _why: &str) {}
+}
+
+/// Why there is no answer yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The provider is slow.
+    Slow,
+    /// It failed and is asked again.
+    Again,
+}
+
+impl Waiting {
+    /// One plain line for the person who waits.
+    pub fn line(self, lang: Lang) -> String {
+        match self {
+            Self::Slow => lang::model_slow(lang),
+            Self::Again => lang::model_asked_again(lang),
+        }
+    }
 }
 
 /// Ignores progress.
@@ -84,6 +129,9 @@ pub enum Message {
     User {
         /// The text.
         text: String,
+        /// The pictures that came with it, in order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pictures: Vec<Picture>,
     },
     /// From the model.
     Assistant {
@@ -108,10 +156,29 @@ pub enum Message {
 }
 
 impl Message {
-    /// A person's message.
+    /// A user message without pictures.
     pub fn user(text: impl Into<String>) -> Self {
-        Self::User { text: text.into() }
+        Self::User { text: text.into(), pictures: Vec::new() }
     }
+}
+
+/// A picture that came with a message. What the text says of it stands for it wherever it is not shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Picture {
+    /// Its name in the media folder (SHA-256, hex).
+    pub name: String,
+    /// Its media type, e.g. `image/png`.
+    pub mime: String,
+    /// What is shown of it: read when the request is made, never kept in a row.
+    #[serde(skip)]
+    pub bytes: Option<Bytes>,
+}
+
+impl Picture {
+    /// The formats that models look at.
+    pub const FORMATS: [&'static str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+    /// The most bytes of one that is shown. openclaw-parity.md §9.
+    pub const LARGEST: u64 = 10_000_000;
 }
 
 /// A call the model asks for, as it came: not yet repaired or checked.
@@ -210,7 +277,11 @@ impl Usage {
             calls.iter().map(|call| call.name.len() + call.arguments.len() + 16).sum()
         };
         let messages = request.messages.iter().map(|message| match message {
-            Message::User { text } | Message::Tool { text, .. } => text.len() + 16,
+            // A picture is about a thousand tokens to those that say how they count.
+            Message::User { text, pictures } => {
+                text.len() + 16 + 4_000 * pictures.iter().filter(|picture| picture.bytes.is_some()).count()
+            }
+            Message::Tool { text, .. } => text.len() + 16,
             Message::Assistant { text, calls: made, .. } => text.len() + calls(made) + 16,
         });
         let tools = request.tools.iter().map(|tool| tool.name.len() + tool.description.len() + 128);

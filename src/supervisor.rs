@@ -17,7 +17,10 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tracing::{Instrument, error, info, info_span, warn};
 
-use crate::lang::{self, Lang};
+use crate::{
+    lang::{self, Lang},
+    model::failover::Rests,
+};
 
 /// The pauses before restarts; the last one repeats.
 const PAUSES: [Duration; 6] = [
@@ -33,9 +36,12 @@ const HEALTHY: Duration = Duration::from_secs(300);
 /// How long an adapter that is taken for dead may take to end by itself.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// How every channel is.
+/// How every channel is, and which models rest.
 #[derive(Clone, Default)]
-pub struct Health(Arc<Mutex<BTreeMap<ChannelId, Kept>>>);
+pub struct Health {
+    channels: Arc<Mutex<BTreeMap<ChannelId, Kept>>>,
+    models: Rests,
+}
 
 #[derive(Default)]
 struct Kept {
@@ -107,6 +113,11 @@ impl ChannelHealth {
 }
 
 impl Health {
+    /// Which models rest.
+    pub fn models(&self) -> &Rests {
+        &self.models
+    }
+
     /// All channels, by id.
     pub fn all(&self) -> BTreeMap<ChannelId, ChannelHealth> {
         self.with(|all| all.iter().map(|(id, kept)| (id.clone(), kept.shown())).collect())
@@ -136,7 +147,7 @@ impl Health {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<ChannelId, Kept>) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.channels.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -39,6 +39,7 @@ mod memory_get;
 mod memory_search;
 mod read;
 mod schedule;
+pub mod senses;
 pub mod skill;
 mod web_fetch;
 mod write;
@@ -61,6 +62,19 @@ pub struct ToolsConfig {
     pub exec: exec::ExecConfig,
     /// `[tools.web_fetch]`.
     pub web_fetch: EgressConfig,
+    /// `[tools.image]`.
+    pub image: senses::ImageConfig,
+    /// `[tools.transcribe]`.
+    pub transcribe: senses::TranscribeConfig,
+    /// `[tools.speak]`.
+    pub speak: senses::SpeakConfig,
+}
+
+impl ToolsConfig {
+    /// Whether a section of `[models]` is named for hearing or speaking.
+    pub fn is_for_sound(&self, model: &str) -> bool {
+        [&self.transcribe.model, &self.speak.model].into_iter().flatten().any(|name| name == model)
+    }
 }
 
 /// What tools stand on that is not of the call: made once, shared by all agents.
@@ -76,6 +90,8 @@ pub struct Parts {
     pub schedules: Option<Schedules>,
     /// How the web is reached; `None` = not at all.
     pub egress: Option<Arc<Egress>>,
+    /// Who sees, hears and speaks for a model that does not.
+    pub senses: senses::Senses,
 }
 
 /// Every tool that comes with the gateway: the one list.
@@ -103,6 +119,7 @@ pub fn builtin(parts: &Parts) -> Vec<Arc<dyn Tool>> {
     if let Some(egress) = &parts.egress {
         tools.push(Arc::new(web_fetch::WebFetch::new(Arc::clone(egress))));
     }
+    tools.extend(parts.senses.tools(parts.egress.as_ref()));
     tools
 }
 

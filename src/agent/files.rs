@@ -4,12 +4,20 @@
 //! What a file *says* is information and never an order; what may be *sent* follows the role of who is answered, for
 //! everybody who can make the agent write a line could read its workspace otherwise. security.md §3.3 row 17.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
+use bytes::Bytes;
 use channel_api::{Attachment, AttachmentKind, MediaError, MediaRef, MediaSource, kind_of};
+
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use super::{Agent, SHARED, prompt::Attached};
 use crate::{
+    model::{
+        Message, ModelError, ModelRequest, Picture,
+        audio::{self, Ears},
+    },
     policy::Role,
     reply::Text,
     session::SessionKey,
@@ -20,6 +28,15 @@ use crate::{
 /// The most bytes of a text file that stands in the message itself, and of all of a message.
 const QUOTED: u64 = 16 * 1024;
 const ALL_QUOTED: u64 = 48 * 1024;
+
+/// The most recordings of one turn that are heard before it.
+const MOST_HEARD: usize = 5;
+
+/// The most pictures of a request, and bytes of all of them.
+const MOST_PICTURES: usize = 6;
+const ALL_PICTURES: usize = 20_000_000;
+/// The newest messages of people whose pictures are shown.
+const NEWEST: usize = 8;
 
 /// The files of an answer, ready for commit 2, and a line for the trace about each that is not sent.
 #[derive(Debug, Default)]
@@ -47,19 +64,55 @@ impl Agent {
 
     /// The files of these messages as the model is told of them: each where the tools of this session read it, short
     /// texts with their words.
-    pub(super) async fn attached(&self, session: &SessionKey, entries: &[InboxEntry]) -> Vec<Vec<Attached>> {
+    pub(super) async fn attached(
+        &self,
+        session: &SessionKey,
+        entries: &[InboxEntry],
+        stop: &CancellationToken,
+    ) -> Vec<Vec<Attached>> {
         // Strangers have no tools: nothing is copied for them.
         let may_read = entries.iter().all(|entry| entry.role >= Role::Member);
         let mut room = ALL_QUOTED;
+        let mut recordings = MOST_HEARD;
         let mut all = Vec::with_capacity(entries.len());
         for entry in entries {
             let mut files = Vec::with_capacity(entry.inbound.attachments.len());
             for file in &entry.inbound.attachments {
-                files.push(self.attached_one(session, file, may_read, &mut room).await);
+                let mut attached = self.attached_one(session, file, may_read, &mut room).await;
+                // Strangers cannot spend what hearing costs.
+                if may_read && recordings > 0 && file.kind == AttachmentKind::Audio {
+                    attached.voice = self.heard(file, stop).await;
+                    recordings -= usize::from(attached.voice.is_some());
+                }
+                files.push(attached);
             }
             all.push(files);
         }
         all
+    }
+
+    /// What is said in a recording: heard once, however often the turn begins again. `None` when nobody can tell.
+    async fn heard(&self, file: &Attachment, stop: &CancellationToken) -> Option<String> {
+        let (ears, media) = (self.ears.as_ref()?, stored(file)?);
+        let mime = media.mime.as_deref().filter(|mime| Ears::takes(mime).is_some())?;
+        if media.size.is_some_and(|size| !(audio::SMALLEST..=audio::LARGEST).contains(&size)) {
+            return None;
+        }
+        if let Some(words) = self.media.heard(media).await {
+            return Some(words).filter(|words| !words.is_empty());
+        }
+        let recording = self.media.small(media, audio::LARGEST).await?;
+        match ears.hear(&recording, mime, stop).await {
+            Ok(words) => {
+                self.media.keep_heard(media, &words).await;
+                Some(words).filter(|words| !words.is_empty())
+            }
+            Err(ModelError::Cancelled) => None,
+            Err(error) => {
+                warn!(model = ears.name(), %error, "a voice message could not be heard");
+                None
+            }
+        }
     }
 
     async fn attached_one(&self, session: &SessionKey, file: &Attachment, may_read: bool, room: &mut u64) -> Attached {
@@ -79,6 +132,34 @@ impl Agent {
             *room -= text.as_ref().map_or(0, |_| size);
         }
         Attached::new(file, path.as_deref(), text)
+    }
+
+    /// Puts the newest pictures into a request, for a model that looks at them. Which those are changes only when newer ones
+    /// come, so that what a provider keeps of the request stays the same; the others are what the text says of them.
+    pub(super) async fn show_pictures(&self, sees: bool, request: &mut ModelRequest, known: &mut Shown) {
+        if !sees {
+            return;
+        }
+        let (mut left, mut room) = (MOST_PICTURES, ALL_PICTURES);
+        let said = request.messages.iter_mut().rev().filter_map(|message| match message {
+            Message::User { pictures, .. } => Some(pictures),
+            _ => None,
+        });
+        for picture in said.take(NEWEST).flat_map(|pictures| pictures.iter_mut().rev()) {
+            if left == 0 {
+                break;
+            }
+            if !known.0.contains_key(&picture.name) {
+                let source = MediaSource::Stored(picture.name.clone());
+                let media = MediaRef { source, mime: Some(picture.mime.clone()), size: None };
+                let bytes = self.media.small(&media, Picture::LARGEST).await.map(Bytes::from);
+                known.0.insert(picture.name.clone(), bytes);
+            }
+            let Some(bytes) = known.0.get(&picture.name).cloned().flatten() else { continue };
+            let Some(rest) = room.checked_sub(bytes.len()) else { break };
+            (left, room) = (left - 1, rest);
+            picture.bytes = Some(bytes);
+        }
     }
 
     /// The files of an answer's `MEDIA:` lines. Links stay links; a file of the workspace or of this session is kept
@@ -116,6 +197,21 @@ impl Agent {
         let name = Some(name).filter(|name| !name.is_empty());
         Ok(Attachment { kind: kind_of(media.mime.as_deref()), media: Some(media), name, unavailable: None })
     }
+}
+
+/// The pictures of a turn, read once.
+#[derive(Debug, Default)]
+pub struct Shown(BTreeMap<String, Option<Bytes>>);
+
+/// The pictures of these messages that a model can look at.
+pub(super) fn pictures(entries: &[InboxEntry]) -> Vec<Picture> {
+    let files = entries.iter().flat_map(|entry| &entry.inbound.attachments);
+    let pictures = files.filter(|file| file.kind == AttachmentKind::Image).filter_map(|file| {
+        let MediaRef { source: MediaSource::Stored(name), mime: Some(mime), size } = stored(file)? else { return None };
+        let seen = Picture::FORMATS.contains(&mime.as_str()) && size.is_none_or(|size| size <= Picture::LARGEST);
+        seen.then(|| Picture { name: name.clone(), mime: mime.clone(), bytes: None })
+    });
+    pictures.take(MOST_PICTURES).collect()
 }
 
 /// The file, when its bytes are said to be kept.

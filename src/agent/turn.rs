@@ -721,7 +721,7 @@ impl Turn {
             self.notes.push("cut answer, asked to go on".to_owned());
             self.partial = text;
             self.push(assistant(response.text, Vec::new(), response.opaque), Keep::Not);
-            self.push(Message::User { text: CONTINUE.to_owned() }, Keep::Not);
+            self.push(Message::user(CONTINUE), Keep::Not);
             self.phase = Phase::Ask { again: false };
             return;
         }
@@ -761,7 +761,7 @@ impl Turn {
             }
         };
         self.push(assistant(response.text, Vec::new(), response.opaque), keep);
-        self.push(Message::User { text: correction }, Keep::Not);
+        self.push(Message::user(correction), Keep::Not);
         self.phase = Phase::Ask { again: false };
     }
 
@@ -1034,7 +1034,7 @@ impl Turn {
         let asked: Vec<Message> = self.items.iter().map(|item| item.message.clone()).collect();
         // What is asked and what is kept part ways here: the conversation keeps the exchanges as they were. An empty user
         // message is left out of every request.
-        let kept = self.kept().into_iter().map(|message| (Message::User { text: String::new() }, Keep::As(message)));
+        let kept = self.kept().into_iter().map(|message| (Message::user(""), Keep::As(message)));
         let told = order::flattened(&asked).into_iter().map(|message| (message, Keep::Not));
         self.items = kept.chain(told).map(|(message, keep)| Item { message, keep }).collect();
     }
@@ -1312,7 +1312,7 @@ fn shown(name: &str) -> String {
 }
 
 fn asks_about_calls(message: &Message) -> bool {
-    matches!(message, Message::User { text } if pseudo::asks_how_calls_are_written(text))
+    matches!(message, Message::User { text, .. } if pseudo::asks_how_calls_are_written(text))
 }
 
 /// Nothing for a person to read, and no silence that the reply filter would honour.

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::{exit::Exit, reach, show};
 use crate::{
+    app,
     clock::SystemClock,
     config::{Env, Loaded},
     lang::{self, Lang},
@@ -63,5 +64,9 @@ impl Config {
 /// The first model that cannot be built from its section.
 pub fn model_problem(loaded: &Loaded) -> Option<String> {
     let clock: std::sync::Arc<dyn channel_api::Clock> = std::sync::Arc::new(SystemClock::new());
-    model::config::build_all(&loaded.config.models, &clock, &loaded.dir).err().map(|error| error.to_string())
+    let models = model::config::build_all(&loaded.config.models, &clock, &loaded.dir);
+    models.err().map(|error| error.to_string()).or_else(|| {
+        let senses = app::look_at_senses(loaded, &clock);
+        senses.err().map(|error| error.to_string())
+    })
 }

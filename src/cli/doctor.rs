@@ -208,12 +208,15 @@ pub(super) async fn ask_models(loaded: &Loaded) -> Vec<(String, Result<(), Strin
     let Ok(models) = model::config::build_all(&loaded.config.models, &clock, &loaded.dir) else { return Vec::new() };
     let request = ModelRequest {
         system: "Answer with one word.".to_owned(),
-        messages: vec![Message::User { text: "ping".to_owned() }],
+        messages: vec![Message::user("ping")],
         tools: Vec::new(),
         max_tokens: Some(16),
     };
     let request = &request;
-    let asked = models.into_iter().map(|(name, model)| async move {
+    let tools = &loaded.config.tools;
+    // What only hears and speaks cannot be asked in words.
+    let talks = models.into_iter().filter(|(name, _)| !tools.is_for_sound(name) || loaded.config.names_model(name));
+    let asked = talks.map(|(name, model)| async move {
         let cancel = CancellationToken::new();
         let asked = tokio::time::timeout(Duration::from_secs(20), model.complete(request, &(), &cancel)).await;
         let lang = Lang::current();

@@ -18,6 +18,10 @@ use crate::{
     config::{self, Env, is_secret_name},
     intake::access::ChannelPolicy,
     lang::{self, Lang},
+    model::{
+        config::Provider,
+        preset::{PRESETS, Preset},
+    },
     os,
     terminal::{escape, shell_word},
 };
@@ -35,7 +39,8 @@ pub struct Init {
     /// Ask nothing: everything is said here or in the environment. 不提问，全部由参数或环境变量给出。
     #[arg(long)]
     non_interactive: bool,
-    /// Who answers: qwen, deepseek, moonshot, openai, anthropic, ollama, custom, demo. 使用哪家的模型。
+    /// Who answers: qwen, deepseek, kimi, glm, doubao, siliconflow, openrouter, ollama, openai, anthropic, custom, demo.
+    /// 使用哪家的模型。
     #[arg(long, value_name = "PROVIDER")]
     model: Option<String>,
     /// Its key; else the provider's usual variable is used, e.g. DASHSCOPE_API_KEY. 模型密钥；不写则用环境变量。
@@ -77,24 +82,8 @@ pub struct Init {
     force: bool,
 }
 
-/// A provider of models: its name here, where it is, and the usual variable of its key.
-struct Preset {
-    name: &'static str,
-    base_url: &'static str,
-    key: &'static str,
-}
-
-/// The providers offered. Model names change too often to stand here.
-const PRESETS: [Preset; 8] = [
-    Preset { name: "qwen", base_url: "https://dashscope.aliyuncs.com/compatible-mode/v1", key: "DASHSCOPE_API_KEY" },
-    Preset { name: "deepseek", base_url: "https://api.deepseek.com", key: "DEEPSEEK_API_KEY" },
-    Preset { name: "moonshot", base_url: "https://api.moonshot.cn/v1", key: "MOONSHOT_API_KEY" },
-    Preset { name: "openai", base_url: "https://api.openai.com/v1", key: "OPENAI_API_KEY" },
-    Preset { name: "anthropic", base_url: "https://api.anthropic.com/v1", key: "ANTHROPIC_API_KEY" },
-    Preset { name: "ollama", base_url: "http://127.0.0.1:11434/v1", key: "" },
-    Preset { name: "custom", base_url: "", key: "MODEL_API_KEY" },
-    Preset { name: "demo", base_url: "", key: "" },
-];
+/// The usual variable of a key at a provider that is no preset.
+const CUSTOM_KEY: &str = "MODEL_API_KEY";
 
 /// The channels offered: what each needs, and which of it is made up here when it is left out.
 const CHANNELS: [(&str, &[&str], Option<&str>); 7] = [
@@ -252,34 +241,39 @@ impl Init {
     }
 
     async fn model(&self, env: &Env, lang: Lang, secrets: &mut Secrets) -> Result<String, Failed> {
-        let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).chain(["custom", "demo"]).collect();
         let chosen = self.answer(self.model.clone(), &lang::init_ask_model(lang, names.join(", ")), Some("demo"))?;
-        let preset = PRESETS.iter().find(|preset| preset.name == chosen);
-        let preset = preset.ok_or_else(|| Failed::usage(lang::init_unknown(lang, &chosen, names.join(", "))))?;
-        if preset.name == "demo" {
+        if chosen == "demo" {
             return Ok(MODEL_DEMO.to_owned());
         }
-        let usual = Some(preset.base_url).filter(|url| !url.is_empty());
+        let preset = Preset::named(&chosen);
+        if preset.is_none() && chosen != "custom" {
+            return Err(Failed::usage(lang::init_unknown(lang, &chosen, names.join(", "))));
+        }
+        let usual = preset.map(|preset| preset.base_url);
+        let keys = preset.map_or(&[CUSTOM_KEY][..], |preset| preset.keys);
         let base_url = match (&self.base_url, usual) {
             (Some(url), _) => url.clone(),
             (None, Some(url)) => url.to_owned(),
             (None, None) => self.answer(None, &lang::init_ask_base_url(lang), None)?,
         };
-        let in_env = env.get(preset.key).filter(|key| !key.is_empty());
+        let set = |name: &&&str| env.get(name).is_some_and(|key| !key.is_empty());
+        let variable = keys.iter().find(set).or(keys.first()).copied().unwrap_or_default();
+        let in_env = env.get(variable).filter(|key| !key.is_empty());
         let key = match (&self.model_key, in_env) {
             (Some(key), _) => Some(key.trim().to_owned()),
             (None, Some(_)) => None,
-            (None, None) if preset.key.is_empty() => None,
-            (None, None) if preset.name == "custom" => {
-                Some(self.answer(None, &lang::init_ask_key(lang, preset.key), Some(""))?).filter(|key| !key.is_empty())
+            (None, None) if variable.is_empty() => None,
+            (None, None) if preset.is_none() => {
+                Some(self.answer(None, &lang::init_ask_key(lang, variable), Some(""))?).filter(|key| !key.is_empty())
             }
-            (None, None) => Some(self.answer(None, &lang::init_ask_key(lang, preset.key), None)?),
+            (None, None) => Some(self.answer(None, &lang::init_ask_key(lang, variable), None)?),
         };
         let shown_key = key.clone().or_else(|| in_env.map(str::to_owned));
         let name = match &self.model_name {
             Some(name) => name.clone(),
             None => {
-                let listed = listed(&base_url, shown_key.as_deref()).await;
+                let listed = listed(preset, &base_url, shown_key.as_deref()).await;
                 let listed: Vec<&str> = listed.iter().take(SHOWN).map(String::as_str).collect();
                 let question = match listed.is_empty() {
                     true => lang::init_ask_name(lang),
@@ -288,16 +282,20 @@ impl Init {
                 self.answer(None, &question, None)?
             }
         };
-        let mut text = format!(
-            "{MODEL}[models.main]\nprovider = \"openai\"\nbase_url = {}\nmodel = {}\n",
-            quoted(&base_url),
-            quoted(&name)
-        );
+        let mut text = format!("{MODEL}[models.main]\n");
+        match preset {
+            Some(preset) => _ = writeln!(text, "preset = {}", quoted(preset.name)),
+            None => text.push_str("provider = \"openai\"\n"),
+        }
+        if usual != Some(&*base_url) {
+            let _ = writeln!(text, "base_url = {}", quoted(&base_url));
+        }
+        let _ = writeln!(text, "model = {}", quoted(&name));
         if let Some(key) = key {
-            let _ = writeln!(text, "api_key = {}", self.secret(preset.key, &key, secrets));
-        } else if in_env.is_some() && !preset.key.is_empty() {
-            let _ = writeln!(text, "api_key = {}", quoted(&format!("${{{}}}", preset.key)));
-            secrets.in_env.push(preset.key.to_owned());
+            let _ = writeln!(text, "api_key = {}", self.secret(variable, &key, secrets));
+        } else if in_env.is_some() {
+            let _ = writeln!(text, "api_key = {}", quoted(&format!("${{{variable}}}")));
+            secrets.in_env.push(variable.to_owned());
         }
         Ok(text)
     }
@@ -429,7 +427,7 @@ fn typed(kind: &str, set: &[(String, String)], from_env: &[&str]) -> toml::Table
 }
 
 /// The names of a provider's models, where it lists them.
-async fn listed(base_url: &str, key: Option<&str>) -> Vec<String> {
+async fn listed(preset: Option<&Preset>, base_url: &str, key: Option<&str>) -> Vec<String> {
     let client = match url::Url::parse(base_url) {
         Ok(url) if url.host_str().is_some_and(|host| host == "localhost" || host.starts_with("127.")) => {
             reqwest::Client::builder().no_proxy()
@@ -440,10 +438,17 @@ async fn listed(base_url: &str, key: Option<&str>) -> Vec<String> {
     let Ok(client) = client.timeout(LISTING).redirect(reqwest::redirect::Policy::none()).build() else {
         return Vec::new();
     };
-    let mut request = client.get(format!("{}/models", base_url.trim_end_matches('/')));
-    if let Some(key) = key {
-        request = request.bearer_auth(key);
-    }
+    let base_url = base_url.trim_end_matches('/');
+    let request = match preset.map(|preset| preset.provider) {
+        Some(Provider::Anthropic) => {
+            let request = client.get(format!("{}/v1/models", base_url.trim_end_matches("/v1")));
+            request.header("anthropic-version", "2023-06-01").header("x-api-key", key.unwrap_or_default())
+        }
+        _ => {
+            let request = client.get(format!("{base_url}/models"));
+            key.into_iter().fold(request, |request, key| request.bearer_auth(key))
+        }
+    };
     let read = async {
         let mut answer = request.send().await.ok()?.error_for_status().ok()?;
         let mut body = Vec::new();
@@ -565,15 +570,14 @@ const OWNERS: &str = "
 # 机器人的主人，可以做任何事。在聊天中发送 `/whoami` 可查看 ID。不写时，第一个通过配对的人成为主人。
 ";
 const MODEL: &str = "
-# Who answers. Any server that speaks OpenAI's chat completions. docs/models.md
-# 使用的模型：任何兼容 OpenAI 接口的服务。见 docs/zh/models.md
+# Who answers: a known provider (preset), or any server that speaks OpenAI's or Anthropic's format. docs/models.md
+# 使用的模型：已知的服务商（preset），或任何兼容 OpenAI、Anthropic 接口的服务。见 docs/zh/models.md
 ";
 const MODEL_DEMO: &str = "
 # Who answers: nothing is set, so the built-in demo does, without a key and without a network. docs/models.md
 # 使用的模型：未设置，由内置演示模型回答，不需要密钥和网络。见 docs/zh/models.md
 #[models.main]
-#provider = \"openai\"
-#base_url = \"https://dashscope.aliyuncs.com/compatible-mode/v1\"
+#preset = \"qwen\"
 #api_key = \"${DASHSCOPE_API_KEY}\"
 #model = \"the name on the provider's page\"
 ";
@@ -755,10 +759,10 @@ mod tests {
         let url = format!("http://{}/v1", listener.local_addr().expect("it listens"));
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, app).await });
-        assert_eq!(listed(&url, None).await, ["a\\x1b", "b"]);
+        assert_eq!(listed(None, &url, None).await, ["a\\x1b", "b"]);
         let (exit, said) = Folder::new().init(&["--model", "ollama", "--base-url", &url], &Env::default()).await;
         assert!(exit == Exit::Usage && said.contains("a\\x1b  b"), "{said}");
-        assert!(listed("http://127.0.0.1:1/v1", None).await.is_empty());
+        assert!(listed(None, "http://127.0.0.1:1/v1", None).await.is_empty());
     }
 
     #[test]

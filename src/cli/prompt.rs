@@ -61,7 +61,7 @@ impl Prompt {
         };
         let role = Role::parse(role);
         let workspace = loaded.path(&loaded.config.agent.workspace);
-        let parts = app::tool_parts(&loaded, &clock);
+        let parts = app::all_tool_parts(&loaded, &clock);
         let briefing = Briefing::new("main", workspace, shelf, clock, loaded.env.home());
         let tools = app::works(&loaded, &parts).with_tools_of(&briefing.skills(), &Registry::builtin(&parts));
         let asker = Asker { role, direct: true };

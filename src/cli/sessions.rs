@@ -185,7 +185,7 @@ fn text(row: &MessageRow, with_session: bool) -> String {
 
 fn said(message: &Message) -> (String, String) {
     match message {
-        Message::User { text } => ("user".to_owned(), text.clone()),
+        Message::User { text, .. } => ("user".to_owned(), text.clone()),
         Message::Assistant { text, calls, .. } if calls.is_empty() => ("assistant".to_owned(), text.clone()),
         Message::Assistant { text, calls, .. } => {
             let calls: Vec<String> = calls.iter().map(|call| format!("{}({})", call.name, call.arguments)).collect();

@@ -150,6 +150,10 @@ impl Kit {
         self.texts.send(LiveEvent::Text(text.to_owned())).await.expect("it listens");
     }
 
+    async fn waits(&self, line: &str) {
+        self.texts.send(LiveEvent::Waiting(line.to_owned())).await.expect("it listens");
+    }
+
     /// Waits until exactly this was called.
     async fn called(&mut self, expected: &[&str]) {
         let enough = self.calls.wait_for(|calls| calls.len() >= expected.len());
@@ -185,6 +189,19 @@ async fn a_preview_begins_with_enough_text_and_grows_at_its_pace() {
     assert_eq!(recovered.entries, 1);
     let ask = ClaimAsk { boot: boot("bt_2"), now: 4_000, max: 1, max_entries: 1, kind: ClaimKind::Suspect };
     assert_eq!(kit.store.claim(&ask).await.expect("claims")[0].shown, shown);
+}
+
+#[tokio::test]
+async fn that_an_answer_is_waited_for_is_shown_at_once_and_gives_way_to_it() {
+    let mut kit = kit(EDITS, Vec::new(), None).await;
+    kit.waits("slow").await;
+    kit.called(&["+slow"]).await;
+    kit.says("12").await;
+    kit.waits("slow again").await;
+    kit.rests(1).await;
+    kit.clock.advance(SECOND);
+    kit.called(&["+slow", "=12"]).await;
+    kit.progress.end().await;
 }
 
 #[tokio::test]
@@ -334,19 +351,22 @@ fn nothing_is_shown_too_early_too_often_or_twice() {
     for (text, next) in
         [("", Next::Wait(None)), ("汉字", Next::Wait(None)), ("   ", Next::Wait(None)), ("汉字!", Next::Call)]
     {
-        assert_eq!(pacing.next(text, now), next, "{text:?}");
+        assert_eq!(pacing.next(&Newer::text(text.to_owned()), now), next, "{text:?}");
     }
     pacing.done("abc".to_owned(), now);
-    assert_eq!(pacing.next("abc", now), Next::Wait(None));
-    assert_eq!(pacing.next("abcd", now), Next::Wait(Some(SECOND)));
-    assert_eq!(pacing.next("a", SECOND), Next::Call, "once begun, any text is shown");
+    assert_eq!(pacing.next(&Newer::text("abc".to_owned()), now), Next::Wait(None));
+    assert_eq!(pacing.next(&Newer::text("abcd".to_owned()), now), Next::Wait(Some(SECOND)));
+    assert_eq!(pacing.next(&Newer::text("a".to_owned()), SECOND), Next::Call, "once begun, any text is shown");
     pacing.done("a".to_owned(), SECOND);
-    assert_eq!(pacing.next("abcde", 9 * SECOND), Next::Wait(None), "the platform counts");
+    assert_eq!(pacing.next(&Newer::text("abcde".to_owned()), 9 * SECOND), Next::Wait(None), "the platform counts");
     let endless = LivePace::OneLine { after: Duration::MAX };
-    assert_eq!(Pacing::new(endless, SECOND, false).next("", SECOND), Next::Wait(Some(Duration::MAX)));
+    assert_eq!(
+        Pacing::new(endless, SECOND, false).next(&Newer::text("".to_owned()), SECOND),
+        Next::Wait(Some(Duration::MAX))
+    );
     // Earlier tries of the turn count: the line comes ten seconds after the question, not after the last try began.
     let line = Pacing::new(LivePace::OneLine { after: SECOND * 10 }, SECOND * 5, false);
-    assert_eq!(line.next("", SECOND * 12), Next::Wait(Some(SECOND * 15)));
-    assert_eq!(line.next("", SECOND * 15), Next::Call);
-    assert_eq!(Pacing::new(LivePace::Off, now, false).next("abc", now), Next::Wait(None));
+    assert_eq!(line.next(&Newer::text("".to_owned()), SECOND * 12), Next::Wait(Some(SECOND * 15)));
+    assert_eq!(line.next(&Newer::text("".to_owned()), SECOND * 15), Next::Call);
+    assert_eq!(Pacing::new(LivePace::Off, now, false).next(&Newer::text("abc".to_owned()), now), Next::Wait(None));
 }

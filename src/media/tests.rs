@@ -221,6 +221,25 @@ async fn a_session_reads_its_own_files_and_a_changed_copy_changes_nothing() {
 }
 
 /// Answers each connection with these bytes and says whether one came.
+#[tokio::test]
+async fn what_was_heard_is_kept_as_long_as_its_recording() {
+    let house = House::new();
+    let media = house.open();
+    let recording = media.store(Bytes::from_static(b"OggS"), None).await.expect("kept");
+    assert_eq!(media.heard(&recording).await, None);
+    media.keep_heard(&recording, "你好").await;
+    let again = house.open();
+    assert_eq!(again.heard(&recording).await.as_deref(), Some("你好"));
+    let link = MediaRef { source: MediaSource::Url("https://e.test/a.ogg".to_owned()), mime: None, size: None };
+    again.keep_heard(&link, "x").await;
+    assert_eq!(again.heard(&link).await, None, "what is not kept is not heard");
+    house.clock.advance(DAY * 15);
+    let needed = HashSet::from([name(&recording).to_owned()]);
+    assert_eq!(again.sweep(needed).await.files, 0);
+    assert_eq!(again.sweep(HashSet::new()).await.files, 2);
+    assert_eq!((again.heard(&recording).await, again.holds(&recording).await), (None, false));
+}
+
 async fn site(answer: Vec<u8>) -> (String, Arc<AtomicBool>, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let addr = listener.local_addr().expect("bound").to_string();

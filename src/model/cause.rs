@@ -65,6 +65,11 @@ impl Cause {
         Self { what, said: String::new(), request_id: None }
     }
 
+    /// Nothing changes before a person does something: a key, money, a name.
+    pub(super) fn needs_a_person(&self) -> bool {
+        matches!(self.what, What::Key(..) | What::Denied(..) | What::Money | What::Missing(..) | What::NotPulled(_))
+    }
+
     /// With the provider's words, which the caller cleaned.
     pub(super) fn saying(self, said: String) -> Self {
         Self { said, ..self }

@@ -81,6 +81,9 @@ const ORDER: &[&str] = &[
     "number of function response parts",
     "function call turn comes immediately after",
     "expected last role",
+    // Anthropic's, about thinking that has no place any more.
+    "expected `thinking`",
+    "`signature` in `thinking`",
 ];
 
 const REFUSED: &[&str] = &[
@@ -115,6 +118,7 @@ const OWED: &[&str] = &[
     "balance is insufficient",
     "balance not enough",
     "insufficient credit",
+    "credit balance is too low",
     "requires more credits",
     "insufficient_user_quota",
     "exceeded_current_quota",
@@ -139,14 +143,21 @@ const BUSY: &[&str] =
 const KEY: &[&str] =
     &["invalid_api_key", "invalid api key", "incorrect api key", "invalidapikey", "authentication_error", "login fail"];
 
-const DENIED: &[&str] =
-    &["access to model denied", "model access denied", "accessdenied", "access_denied", "unsupported_country"];
+const DENIED: &[&str] = &[
+    "access to model denied",
+    "model access denied",
+    "accessdenied",
+    "access_denied",
+    "unsupported_country",
+    "permission_error",
+];
 
 const MISSING: &[&str] = &[
     "model_not_found",
     "model not found",
     "model does not exist",
     "no such model",
+    "not_found_error",
     "modelnotopen",
     "invalidendpointormodel",
     "模型不存在",
@@ -271,6 +282,15 @@ mod tests {
             (409, "", Class::Busy),
             (500, "", Class::Ill),
             (529, "overloaded_error", Class::Ill),
+            (400, "invalid_request_error Your credit balance is too low to access the API.", Class::Money),
+            (
+                400,
+                "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `text`",
+                Class::Order,
+            ),
+            (400, "messages.3.content.0: Invalid `signature` in `thinking` block", Class::Order),
+            (400, "invalid_request_error prompt is too long: 212000 tokens > 200000 maximum", Class::TooLong),
+            (200, "permission_error no", Class::Denied),
             (200, "rate_limit_exceeded", Class::Busy),
             (200, "invalid_api_key", Class::Key),
             (200, "invalid_request_error", Class::Wrong),

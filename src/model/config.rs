@@ -19,9 +19,11 @@ use tokio::sync::Semaphore;
 
 use super::{
     Model,
+    anthropic::{Anthropic, VERSION},
     openai::OpenAi,
+    preset::Preset,
     quirks::{Auth, QuirkOverrides, Quirks},
-    remote::{Breaker, CONNECT, IDLE, Limits, Privacy, Remote, TOTAL, privacy},
+    remote::{Breaker, CONNECT, IDLE, Limits, Privacy, Remote, TOTAL, Wire, privacy},
     scripted::Scripted,
 };
 use crate::{
@@ -34,17 +36,21 @@ use crate::{
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Which wire format it speaks.
+    /// A known provider: its wire format, its address and the usual variable of its key. What else the section says counts
+    /// before that.
+    #[serde(default)]
+    pub preset: Option<&'static Preset>,
+    /// Which wire format it speaks. A preset knows it.
     #[serde(default)]
     pub provider: Provider,
-    /// Where the API is, up to and without `/chat/completions`, e.g. `http://127.0.0.1:11434/v1`. Plain `http` only for
-    /// this machine and private networks. Default: `https://api.openai.com/v1`.
+    /// Where the API is, up to and without `/chat/completions` (or `/v1/messages`), e.g. `http://127.0.0.1:11434/v1`. Plain
+    /// `http` only for this machine and private networks. Default: that of OpenAI, or of Anthropic.
     #[serde(default)]
     pub base_url: Option<String>,
     /// The key; none for servers that want none.
     #[serde(default)]
     pub api_key: Option<Secret>,
-    /// The model's name as the provider knows it. Needed for `openai`.
+    /// The model's name as the provider knows it. Needed but for `scripted`.
     #[serde(default)]
     pub model: Option<String>,
     /// The most requests at once (1 to 4,096). Others wait for a free place.
@@ -62,6 +68,9 @@ pub struct ModelConfig {
     /// The most tokens of an answer, where the agent sets no limit of its own. Default: the provider's.
     #[serde(default)]
     pub max_tokens: Option<u32>,
+    /// What it takes: `["text"]`, or `["text", "image"]` for one that can look at pictures.
+    #[serde(default = "default_input")]
+    pub input: Vec<Input>,
     /// How many seconds it may take to begin an answer (1 to 600), e.g. longer for a large model on a small machine.
     #[serde(default = "default_first_byte")]
     pub first_byte_timeout: u64,
@@ -81,17 +90,56 @@ fn default_first_byte() -> u64 {
     60
 }
 
+fn default_input() -> Vec<Input> {
+    vec![Input::Text]
+}
+
+/// What a model takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Input {
+    /// Words.
+    Text,
+    /// Pictures.
+    Image,
+}
+
 impl ModelConfig {
+    /// Takes from its preset what the section leaves out; the key it found in the environment, for the redactor.
+    pub fn fill_in<'a>(&mut self, env: impl Fn(&str) -> Option<&'a str>) -> Option<Secret> {
+        let preset = self.preset?;
+        self.provider = preset.provider;
+        self.base_url.get_or_insert_with(|| preset.base_url.to_owned());
+        if self.api_key.is_some() {
+            return None;
+        }
+        let found = preset.keys.iter().find_map(|name| env(name).filter(|key| !key.trim().is_empty()));
+        self.api_key = found.map(Secret::new);
+        self.api_key.clone()
+    }
+
     /// Whether its server is Ollama, as far as one can tell from here.
     pub fn is_ollama(&self) -> bool {
         let url = self.base_url.as_deref().and_then(|url| Url::parse(url.trim()).ok());
-        let of = url.and_then(|url| Some(Quirks::of_server(url.host_str()?, url.port_or_known_default()?)));
+        let of = url.and_then(|url| Some(self.known_ways(url.host_str()?, url.port_or_known_default()?)));
         self.provider == Provider::Openai && of.is_some_and(|quirks| quirks.with(&self.quirks).ollama)
+    }
+
+    /// What is known of a server by its host; of a host that nobody knows, what is known of the preset's.
+    fn known_ways(&self, host: &str, port: u16) -> Quirks {
+        let usual = |preset: &Preset| Url::parse(preset.base_url).ok();
+        Quirks::known(host, port)
+            .or_else(|| {
+                let url = self.preset.and_then(usual)?;
+                Quirks::known(url.host_str()?, url.port_or_known_default()?)
+            })
+            .unwrap_or_default()
     }
 
     /// The model of a gateway that has none configured: the scripted demo.
     pub fn demo() -> Self {
         Self {
+            preset: None,
             provider: Provider::Scripted,
             base_url: None,
             api_key: None,
@@ -101,6 +149,7 @@ impl ModelConfig {
             rules: None,
             context_tokens: None,
             max_tokens: None,
+            input: default_input(),
             first_byte_timeout: default_first_byte(),
             price: None,
             quirks: QuirkOverrides::default(),
@@ -115,6 +164,8 @@ pub enum Provider {
     /// OpenAI's chat completions, which most providers and local servers speak.
     #[default]
     Openai,
+    /// Anthropic's Messages API, which some others speak as well.
+    Anthropic,
     /// Rules from a file: no key, no network.
     Scripted,
 }
@@ -184,7 +235,7 @@ pub fn build(
     Breakers::default().build(name, config, clock, base_dir)
 }
 
-/// Builds the models of all sections; those of one provider with one key share their breaker.
+/// Builds the models of all sections; sections of one model at one provider with one key share their breaker.
 ///
 /// # Errors
 /// The first [`BuildError`].
@@ -200,9 +251,9 @@ pub fn build_all(
         .collect()
 }
 
-/// The breakers by host and key.
+/// The breakers by host, key and model: that one model of a provider is ill says nothing of its others.
 #[derive(Default)]
-struct Breakers(BTreeMap<(String, String), Arc<Breaker>>);
+struct Breakers(BTreeMap<(String, String, String), Arc<Breaker>>);
 
 impl Breakers {
     fn build(
@@ -227,57 +278,47 @@ impl Breakers {
                 };
                 Ok(Arc::new(model.map_err(|error| BuildError::new(name, "rules", error.to_string()))?))
             }
-            Provider::Openai => Ok(Arc::new(self.openai(name, config, clock)?)),
+            Provider::Openai | Provider::Anthropic => Ok(Arc::new(self.remote(name, config, clock)?)),
         }
     }
 
-    fn openai(&mut self, name: &str, config: &ModelConfig, clock: Arc<dyn Clock>) -> Result<Remote, BuildError> {
+    fn remote(&mut self, name: &str, config: &ModelConfig, clock: Arc<dyn Clock>) -> Result<Remote, BuildError> {
         let lang = Lang::current();
         let model = config.model.as_deref().map(str::trim).filter(|model| !model.is_empty());
         let model = model.ok_or_else(|| BuildError::new(name, "model", lang::model_unnamed(lang)))?;
-        let url = endpoint(name, config.base_url.as_deref().unwrap_or(OPENAI), "chat/completions")?;
+        let anthropic = config.provider == Provider::Anthropic;
+        let url = match anthropic {
+            true => endpoint(name, config.base_url.as_deref().unwrap_or(ANTHROPIC), "v1/messages")?,
+            false => endpoint(name, config.base_url.as_deref().unwrap_or(OPENAI), "chat/completions")?,
+        };
+        let Reach { client, mut headers, quirks, key, proxy_secret } = Reach::of(name, config, &url)?;
         let host = url.host_str().unwrap_or_default().to_owned();
         let port = url.port_or_known_default().unwrap_or_default();
-        let quirks = Quirks::of_server(&host, port).with(&config.quirks);
-        let key = config.api_key.as_ref().map(|key| clean_key(name, key)).transpose()?.filter(|key| !key.is_empty());
-
-        let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let accept = if quirks.stream { "text/event-stream, application/json" } else { "application/json" };
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        if let Some(key) = &key {
-            let (header, value) = match quirks.auth {
-                Auth::Bearer => (AUTHORIZATION, format!("Bearer {}", key.expose())),
-                Auth::ApiKey => (HeaderName::from_static("api-key"), key.expose().to_owned()),
-            };
-            let mut value = HeaderValue::from_str(&value)
-                .map_err(|_| BuildError::new(name, "api_key", lang::model_key_characters(lang)))?;
-            value.set_sensitive(true);
-            headers.insert(header, value);
-        }
-        let first_byte = Duration::from_secs(config.first_byte_timeout);
-        let breaker = self
-            .0
-            .entry((format!("{host}:{port}"), key.as_ref().map(|key| key.expose().to_owned()).unwrap_or_default()));
-        let proxy_secret = match &config.proxy {
-            Proxy::Url(url) => reqwest::Url::parse(url.expose()).ok().and_then(|url| url.password().map(Secret::new)),
-            Proxy::Env | Proxy::None => None,
+        let (model, max_tokens, extra) = (model.to_owned(), config.max_tokens, config.quirks.extra.clone());
+        let sees = config.input.contains(&Input::Image);
+        let wire: Box<dyn Wire> = if anthropic {
+            headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
+            Box::new(Anthropic { model: model.clone(), sees, stream: quirks.stream, max_tokens, extra })
+        } else {
+            Box::new(OpenAi { model: model.clone(), quirks, sees, max_tokens, extra })
         };
+        let first_byte = Duration::from_secs(config.first_byte_timeout);
+        let key_text = key.as_ref().map(|key| key.expose().to_owned()).unwrap_or_default();
+        let breaker = self.0.entry((format!("{host}:{port}"), key_text, model.clone()));
         Ok(Remote {
             name: name.to_owned(),
-            model: model.to_owned(),
+            model,
+            sees,
             quirks,
             context_tokens: config.context_tokens,
             clock,
-            client: client(name, &host, &config.proxy)?,
+            client,
             url,
             headers,
-            wire: Box::new(OpenAi {
-                model: model.to_owned(),
-                quirks,
-                max_tokens: config.max_tokens,
-                extra: config.quirks.extra.clone(),
-            }),
+            wire,
             limits: Limits { first_byte: if quirks.stream { first_byte } else { TOTAL }, idle: IDLE, total: TOTAL },
             slots: Semaphore::new(config.max_concurrent),
             breaker: Arc::clone(breaker.or_default()),
@@ -286,10 +327,51 @@ impl Breakers {
     }
 }
 
-const OPENAI: &str = "https://api.openai.com/v1";
+pub(super) const OPENAI: &str = "https://api.openai.com/v1";
+const ANTHROPIC: &str = "https://api.anthropic.com";
+
+/// How a provider is reached, whatever is asked of it: the client with its proxy, the key in its header, what is known of
+/// its ways.
+pub(super) struct Reach {
+    pub client: reqwest::Client,
+    pub headers: HeaderMap,
+    pub quirks: Quirks,
+    pub key: Option<Secret>,
+    /// The password in the proxy's address.
+    pub proxy_secret: Option<Secret>,
+}
+
+impl Reach {
+    pub fn of(name: &str, config: &ModelConfig, url: &Url) -> Result<Self, BuildError> {
+        let lang = Lang::current();
+        let host = url.host_str().unwrap_or_default();
+        let mut quirks = config.known_ways(host, url.port_or_known_default().unwrap_or_default()).with(&config.quirks);
+        if config.provider == Provider::Anthropic && config.quirks.auth.is_none() {
+            quirks.auth = Auth::XApiKey;
+        }
+        let key = config.api_key.as_ref().map(|key| clean_key(name, key)).transpose()?.filter(|key| !key.is_empty());
+        let mut headers = HeaderMap::new();
+        if let Some(key) = &key {
+            let (header, value) = match quirks.auth {
+                Auth::Bearer => (AUTHORIZATION, format!("Bearer {}", key.expose())),
+                Auth::ApiKey => (HeaderName::from_static("api-key"), key.expose().to_owned()),
+                Auth::XApiKey => (HeaderName::from_static("x-api-key"), key.expose().to_owned()),
+            };
+            let mut value = HeaderValue::from_str(&value)
+                .map_err(|_| BuildError::new(name, "api_key", lang::model_key_characters(lang)))?;
+            value.set_sensitive(true);
+            headers.insert(header, value);
+        }
+        let proxy_secret = match &config.proxy {
+            Proxy::Url(url) => reqwest::Url::parse(url.expose()).ok().and_then(|url| url.password().map(Secret::new)),
+            Proxy::Env | Proxy::None => None,
+        };
+        Ok(Self { client: client(name, host, &config.proxy)?, headers, quirks, key, proxy_secret })
+    }
+}
 
 /// The address of an operation below a `base_url`: https, or plain http to this machine and private networks.
-fn endpoint(name: &str, base_url: &str, operation: &str) -> Result<Url, BuildError> {
+pub(super) fn endpoint(name: &str, base_url: &str, operation: &str) -> Result<Url, BuildError> {
     let lang = Lang::current();
     let wrong = |text: String| BuildError::new(name, "base_url", text);
     let mut url = Url::parse(base_url.trim()).map_err(|_| wrong(lang::model_url(lang)))?;
@@ -305,7 +387,11 @@ fn endpoint(name: &str, base_url: &str, operation: &str) -> Result<Url, BuildErr
     }
     url.set_fragment(None);
     let path = url.path().trim_end_matches('/');
-    let path = path.strip_suffix(operation).unwrap_or(path).trim_end_matches('/');
+    // People paste the whole address, or a part of it.
+    let mut path = path.strip_suffix(operation).unwrap_or(path).trim_end_matches('/');
+    if let Some((version, _)) = operation.split_once('/').filter(|(version, _)| *version == "v1") {
+        path = path.strip_suffix(version).unwrap_or(path).trim_end_matches('/');
+    }
     url.set_path(&format!("{path}/{operation}"));
     Ok(url)
 }
@@ -398,6 +484,10 @@ mod tests {
         {
             assert!(at(url).expect_err(url).contains("http"), "{url}");
         }
+        for url in ["https://a.example", "https://a.example/v1", "https://a.example/v1/messages/"] {
+            let at = endpoint("main", url, "v1/messages").map(String::from);
+            assert_eq!(at.as_deref(), Ok("https://a.example/v1/messages"));
+        }
         for url in ["", "api.example.com", "ftp://x.example", "https://", "https://sk-key@x.example/v1"] {
             let error = at(url).expect_err(url);
             assert!(error.starts_with("models.main.base_url: ") && !error.contains("sk-key"), "{error}");
@@ -410,6 +500,16 @@ mod tests {
         assert!(refused("model = \" \"").starts_with("models.main.model: "));
         assert!(refused("model = \"m\"\nmax_concurrent = 0").starts_with("models.main.max_concurrent: "));
         assert!(refused("model = \"m\"\nfirst_byte_timeout = 0").starts_with("models.main.first_byte_timeout: "));
+        let mut config = section("preset = \"claude\"\nmodel = \"m\"");
+        let env = |name: &str| (name == "ANTHROPIC_API_KEY").then_some("sk-from-the-environment");
+        assert_eq!(config.fill_in(env).expect("a key").expose(), "sk-from-the-environment");
+        assert_eq!((config.provider, config.base_url.as_deref()), (Provider::Anthropic, Some(ANTHROPIC)));
+        let mut config =
+            section("preset = \"qwen\"\nmodel = \"m\"\nbase_url = \"https://x.example/v1\"\napi_key = \"k\"");
+        assert!(config.fill_in(|_| Some("another")).is_none(), "what is written counts");
+        assert_eq!(config.base_url.as_deref(), Some("https://x.example/v1"));
+        let error = toml::from_str::<ModelConfig>("preset = \"opnai\"").expect_err("no such provider");
+        assert!(error.message().contains("qwen, deepseek, kimi, glm"), "{error}");
         let error = refused("model = \"m\"\napi_key = \"sk-se\\u0001cret\"");
         assert!(error.starts_with("models.main.api_key: ") && !error.contains("cret"), "{error}");
         assert!(refused("provider = \"scripted\"\nrules = \"none.yaml\"").starts_with("models.main.rules: "));

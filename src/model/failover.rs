@@ -3,29 +3,73 @@
 //! The next one is asked when a model is ill, too busy, without money or wrongly configured. It is not asked when the
 //! request itself is at fault (too long, wrong order, refused content) or was cancelled: another model would see the same
 //! request, and a refusal by a content filter is not to be shopped around: what the owner's first provider does not want
-//! said stays unsaid, and the exchange is left out of later requests. Every call begins with the first model again; its
-//! breaker makes that cheap while it is ill.
+//! said stays unsaid, and the exchange is left out of later requests.
+//!
+//! A model that failed rests, it alone and not its provider's others: 30 s, then 1 min, then 5 min, longer where the
+//! provider asks for it or only a person can help. After its rest one call tries it. Every call begins with the first
+//! again, so the fallback holds for as long as it is needed and is written nowhere.
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
 use async_trait::async_trait;
+use channel_api::Clock;
 use tokio_util::sync::CancellationToken;
 
 use super::{Cause, Model, ModelError, ModelRequest, ModelResponse, Progress, cause::What, remote::Shown};
+
+/// How long a model rests after its first, its second and every later failure in a row.
+const REST: [Duration; 3] = [Duration::from_secs(30), Duration::from_secs(60), Duration::from_secs(300)];
+/// How long when only a person can help: a key, money, a name.
+const LONG_REST: Duration = Duration::from_secs(600);
+/// The longest that a provider can ask for.
+const LONGEST_REST: Duration = Duration::from_secs(3_600);
+/// An owner hears of a model that has given no answer for this long.
+const WORTH_TELLING: Duration = Duration::from_secs(300);
 
 /// Models, tried in order.
 pub struct Failover {
     name: String,
     models: Vec<Arc<dyn Model>>,
+    rests: Rests,
+    clock: Arc<dyn Clock>,
 }
 
 impl Failover {
-    /// Asks `models` in order; without any, every call fails.
-    pub fn new(name: impl Into<String>, models: Vec<Arc<dyn Model>>) -> Self {
-        Self { name: name.into(), models }
+    /// Asks `models` in order; without any, every call fails. `rests` is shared by all that ask the same models.
+    pub fn new(name: impl Into<String>, models: Vec<Arc<dyn Model>>, rests: Rests, clock: Arc<dyn Clock>) -> Self {
+        Self { name: name.into(), models, rests, clock }
+    }
+
+    /// Asks one of them; without patience when there is another to ask.
+    async fn ask(
+        &self,
+        model: &dyn Model,
+        patient: bool,
+        request: &ModelRequest,
+        shown: &Shown<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<ModelResponse, ModelError> {
+        let pass = Probing { rests: &self.rests, name: model.name() };
+        let mut answer = match patient {
+            true => model.complete(request, shown, cancel).await,
+            false => model.complete_soon(request, shown, cancel).await,
+        };
+        if let Ok(response) = &mut answer
+            && response.answered_by.is_empty()
+        {
+            model.name().clone_into(&mut response.answered_by);
+        }
+        let now = self.clock.monotonic();
+        match &answer {
+            Ok(_) => self.rests.answered(model.name()),
+            Err(error) => self.rests.failed(model.name(), error, now, self.clock.now_ms()),
+        }
+        drop(pass);
+        answer
     }
 }
 
@@ -40,6 +84,11 @@ impl Model for Failover {
         self.models.iter().filter_map(|model| model.context_tokens()).min()
     }
 
+    /// One of them does; the others leave out what they are shown.
+    fn sees(&self) -> bool {
+        self.models.iter().any(|model| model.sees())
+    }
+
     async fn complete(
         &self,
         request: &ModelRequest,
@@ -50,12 +99,21 @@ impl Model for Failover {
         let mut soonest: Option<(Duration, ModelError)> = None;
         let mut retry = None;
         let mut fatal = None;
+        let mut asked = false;
+        let now = || self.clock.monotonic();
         for (place, model) in self.models.iter().enumerate() {
-            let error = match model.complete(request, &shown, cancel).await {
-                Ok(mut response) => {
-                    if response.answered_by.is_empty() {
-                        model.name().clone_into(&mut response.answered_by);
-                    }
+            if let Err(rest) = self.rests.pass(model.name(), now()) {
+                shown.passed_over(model.name(), &rest.why);
+                if soonest.as_ref().is_none_or(|(known, _)| rest.left < *known) {
+                    soonest = Some((rest.left, ModelError::Resting(rest.left)));
+                }
+                continue;
+            }
+            asked = true;
+            let rest = &self.models[place + 1..];
+            let last = !rest.iter().any(|model| self.rests.is_awake(model.name(), now()));
+            let error = match self.ask(model.as_ref(), last, request, &shown, cancel).await {
+                Ok(response) => {
                     if place > 0 {
                         tracing::info!(model = self.name, answered = model.name(), "a fallback model answered");
                     }
@@ -68,22 +126,201 @@ impl Model for Failover {
                     return Err(error);
                 }
                 ModelError::RetryAfter(after) | ModelError::Resting(after) => {
+                    shown.passed_over(model.name(), &error.to_string());
                     if soonest.as_ref().is_none_or(|(known, _)| after < *known) {
                         soonest = Some((after, error));
                     }
                 }
-                ModelError::Retry(_) => retry = retry.or(Some(error)),
+                ModelError::Retry(_) => {
+                    shown.passed_over(model.name(), &error.to_string());
+                    retry = retry.or(Some(error));
+                }
                 ModelError::Fatal(ref cause) => {
                     tracing::warn!(model = model.name(), error = %cause, "a model cannot be used");
+                    shown.passed_over(model.name(), &error.to_string());
                     fatal = fatal.or(Some(error));
                 }
             }
             shown.reset();
+        }
+        if !asked && let Some(model) = self.first_to_wake() {
+            // All of them rest: better to ask than to have nobody answer.
+            return self.ask(model.as_ref(), true, request, &shown, cancel).await;
         }
         // What may work later counts for more than what never will.
         Err(retry
             .or(soonest.map(|(_, error)| error))
             .or(fatal)
             .unwrap_or_else(|| ModelError::Fatal(Cause::new(What::NoModel))))
+    }
+}
+
+impl Failover {
+    fn first_to_wake(&self) -> Option<&Arc<dyn Model>> {
+        self.models.iter().min_by_key(|model| self.rests.wakes_at(model.name()))
+    }
+}
+
+/// Which models rest, by their names: shared by everyone who asks them, gone with the process.
+#[derive(Clone, Default)]
+pub struct Rests(Arc<Mutex<BTreeMap<String, Kept>>>);
+
+/// A model that failed and gave no answer since.
+#[derive(Clone, Debug)]
+struct Kept {
+    failures: usize,
+    /// On the monotonic clock.
+    until: Duration,
+    since: Duration,
+    since_ms: i64,
+    why: String,
+    /// A call tries it now.
+    probing: bool,
+}
+
+/// A model that is not asked now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rest {
+    left: Duration,
+    why: String,
+}
+
+/// A model that has given no answer for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Down {
+    /// Its name in the configuration.
+    pub model: String,
+    /// When it first failed, in epoch milliseconds.
+    pub since_ms: i64,
+    /// What it said last.
+    pub why: String,
+}
+
+impl Rests {
+    /// Leave to ask a model now; of one whose rest is over, one call at a time.
+    fn pass(&self, name: &str, now: Duration) -> Result<(), Rest> {
+        let mut kept = self.kept();
+        let Some(kept) = kept.get_mut(name) else { return Ok(()) };
+        if now >= kept.until && !kept.probing {
+            kept.probing = true;
+            return Ok(());
+        }
+        let left = kept.until.saturating_sub(now).max(Duration::from_secs(1));
+        Err(Rest { left, why: kept.why.clone() })
+    }
+
+    fn is_awake(&self, name: &str, now: Duration) -> bool {
+        self.kept().get(name).is_none_or(|kept| now >= kept.until && !kept.probing)
+    }
+
+    fn wakes_at(&self, name: &str) -> Duration {
+        self.kept().get(name).map_or(Duration::ZERO, |kept| kept.until)
+    }
+
+    fn answered(&self, name: &str) {
+        if let Some(kept) = self.kept().remove(name) {
+            tracing::info!(model = name, failures = kept.failures, "a model answers again");
+        }
+    }
+
+    fn failed(&self, name: &str, error: &ModelError, now: Duration, now_ms: i64) {
+        let asked_for = match error {
+            ModelError::RetryAfter(after) | ModelError::Resting(after) => (*after).min(LONGEST_REST),
+            ModelError::Retry(_) => Duration::ZERO,
+            ModelError::Fatal(cause) if cause.needs_a_person() => LONG_REST,
+            // The request's own fault says nothing of the model.
+            _ => return,
+        };
+        let mut kept = self.kept();
+        let fresh =
+            || Kept { failures: 0, until: now, since: now, since_ms: now_ms, why: String::new(), probing: false };
+        let kept = kept.entry(name.to_owned()).or_insert_with(fresh);
+        // Calls that failed side by side are one failure.
+        if kept.failures == 0 || now >= kept.until {
+            kept.failures += 1;
+        }
+        let rest = REST[(kept.failures - 1).min(REST.len() - 1)].max(asked_for);
+        kept.until = kept.until.max(now.saturating_add(rest));
+        kept.why = error.to_string();
+    }
+
+    /// The models that have given no answer for five minutes and more, for their owner.
+    pub fn down(&self, now: Duration) -> Vec<Down> {
+        let kept = self.kept();
+        let long = kept.iter().filter(|(_, kept)| kept.failures > 1 && now.saturating_sub(kept.since) >= WORTH_TELLING);
+        let down = |(name, kept): (&String, &Kept)| Down {
+            model: name.clone(),
+            since_ms: kept.since_ms,
+            why: kept.why.clone(),
+        };
+        long.map(down).collect()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a model's probe, however the call went: a cancelled one must not keep others away.
+struct Probing<'a> {
+    rests: &'a Rests,
+    name: &'a str,
+}
+
+impl Drop for Probing<'_> {
+    fn drop(&mut self) {
+        if let Some(kept) = self.rests.kept().get_mut(self.name) {
+            kept.probing = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_rests_longer_each_time_and_one_call_tries_it() {
+        let rests = Rests::default();
+        let at = Duration::from_secs;
+        let ill = ModelError::Retry("ill".into());
+        let left = |now| rests.pass("a", at(now)).map_err(|rest| rest.left.as_secs());
+        rests.failed("a", &ill, at(0), 1_000);
+        rests.failed("a", &ill, at(1), 2_000);
+        assert_eq!(
+            (left(2), rests.pass("b", at(2))),
+            (Err(29), Ok(())),
+            "both calls were one failure, and b is not ill"
+        );
+        assert_eq!((left(31), left(31)), (Ok(()), Err(1)), "one call tries it");
+        drop(Probing { rests: &rests, name: "a" });
+        rests.failed("a", &ill, at(40), 40_000);
+        assert_eq!(left(41), Err(59));
+        rests.failed("a", &ill, at(100), 100_000);
+        assert_eq!(left(101), Err(299));
+        assert_eq!(rests.down(at(299)), []);
+        let down = rests.down(at(300));
+        assert_eq!((down[0].model.as_str(), down[0].since_ms, down[0].why.as_str()), ("a", 1_000, "ill"));
+        rests.answered("a");
+        assert_eq!((left(102), rests.down(at(9_999))), (Ok(()), vec![]));
+    }
+
+    #[test]
+    fn what_the_provider_asks_for_and_what_a_person_must_mend_rests_longer() {
+        let rests = Rests::default();
+        let at = Duration::from_secs;
+        for (name, error, seconds) in [
+            ("busy", ModelError::RetryAfter(at(120)), Some(120)),
+            ("soon", ModelError::RetryAfter(at(2)), Some(30)),
+            ("far", ModelError::RetryAfter(at(99_999)), Some(3_600)),
+            ("poor", ModelError::Fatal(Cause::new(What::Money)), Some(600)),
+            ("key", ModelError::Fatal(Cause::new(What::Key("key".to_owned(), 401))), Some(600)),
+            ("odd", ModelError::Fatal(Cause::new(What::Status(400))), None),
+            ("long", ModelError::TooLong("x".into()), None),
+            ("gone", ModelError::Cancelled, None),
+        ] {
+            rests.failed(name, &error, at(0), 0);
+            assert_eq!(rests.pass(name, at(0)).err().map(|rest| rest.left.as_secs()), seconds, "{name}");
+        }
     }
 }

@@ -5,32 +5,39 @@
 
 use std::{borrow::Cow, collections::BTreeSet};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use channel_api::json::parse;
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Finish, Message, ModelRequest, ModelResponse, Progress, ToolCall, ToolSpec, Usage, new_call_id,
+    Finish, Message, ModelRequest, ModelResponse, Picture, Progress, ToolCall, ToolSpec, Usage, new_call_id,
     quirks::{CallIds, MaxTokens, Quirks, SendReasoning},
     remote::{End, Reader, Trouble, Wire},
     sse::Event,
 };
 
 /// The most bytes of an answer's text and of its reasoning.
-const MAX_TEXT: usize = 4 << 20;
+pub(super) const MAX_TEXT: usize = 4 << 20;
 /// The most bytes of all arguments of an answer.
-const MAX_ARGUMENTS: usize = 8 << 20;
+pub(super) const MAX_ARGUMENTS: usize = 8 << 20;
 /// The most calls of an answer that are read; how many run is the turn's business.
-const MAX_CALLS: usize = 256;
+pub(super) const MAX_CALLS: usize = 256;
 /// The fields in which servers send reasoning.
 const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
+/// OpenRouter's form of it, with signatures.
+const DETAILS: &str = "reasoning_details";
+/// The fields of a detail that come in pieces.
+const GROWS: [&str; 3] = ["text", "summary", "data"];
 
 /// Chat completions of one model.
 pub(super) struct OpenAi {
     /// The model as the provider names it.
     pub model: String,
     pub quirks: Quirks,
+    /// It can look at pictures.
+    pub sees: bool,
     /// Used when the request has no limit.
     pub max_tokens: Option<u32>,
     /// Added to every request.
@@ -47,7 +54,7 @@ impl Wire for OpenAi {
         let stream = self.quirks.stream;
         let body = Body {
             model: &self.model,
-            messages: messages(request, &self.quirks),
+            messages: messages(request, &self.quirks, self.sees),
             tools: request.tools.iter().map(Tool::of).collect(),
             max_tokens: old,
             max_completion_tokens: new,
@@ -109,17 +116,21 @@ impl<'a> Tool<'a> {
 /// One message on the wire.
 enum Wired<'a> {
     Plain { role: &'static str, text: &'a str },
+    Seen { text: &'a str, pictures: Vec<&'a Picture> },
     Assistant { text: Option<&'a str>, calls: &'a [ToolCall], extra: Vec<(&'a str, Cow<'a, Value>)>, ids: CallIds },
     Tool { id: Cow<'a, str>, text: &'a str },
 }
 
-fn messages<'a>(request: &'a ModelRequest, quirks: &Quirks) -> Vec<Wired<'a>> {
+fn messages<'a>(request: &'a ModelRequest, quirks: &Quirks, sees: bool) -> Vec<Wired<'a>> {
     let mut wired = Vec::with_capacity(request.messages.len() + 1);
     if !request.system.is_empty() {
         wired.push(Wired::Plain { role: "system", text: &request.system });
     }
     wired.extend(request.messages.iter().map(|message| match message {
-        Message::User { text } => Wired::Plain { role: "user", text },
+        Message::User { text, pictures } => {
+            let shown: Vec<&Picture> = pictures.iter().filter(|picture| sees && picture.bytes.is_some()).collect();
+            if shown.is_empty() { Wired::Plain { role: "user", text } } else { Wired::Seen { text, pictures: shown } }
+        }
         Message::Assistant { text, calls, opaque } => Wired::Assistant {
             text: if text.is_empty() && !calls.is_empty() && quirks.null_content { None } else { Some(text) },
             calls,
@@ -140,8 +151,11 @@ fn reasoning_back<'a>(opaque: Option<&'a Value>, has_calls: bool, quirks: &Quirk
     if !wanted {
         return Vec::new();
     }
-    let mut fields: Vec<(&str, Cow<'_, Value>)> =
-        REASONING.into_iter().filter_map(|name| Some((name, Cow::Borrowed(opaque?.get(name)?)))).collect();
+    let mut fields: Vec<(&str, Cow<'_, Value>)> = REASONING
+        .into_iter()
+        .chain([DETAILS])
+        .filter_map(|name| Some((name, Cow::Borrowed(opaque?.get(name)?))))
+        .collect();
     if fields.is_empty() && quirks.reasoning == SendReasoning::WithCalls {
         // Another model made these calls: the server still wants the field.
         fields.push((REASONING[0], Cow::Owned(Value::from(quirks.reasoning_filler))));
@@ -167,6 +181,15 @@ impl Serialize for Wired<'_> {
             Self::Plain { role, text } => {
                 map.serialize_entry("role", role)?;
                 map.serialize_entry("content", text)?;
+            }
+            Self::Seen { text, pictures } => {
+                map.serialize_entry("role", "user")?;
+                let words = serde_json::json!({ "type": "text", "text": text });
+                let pictures = pictures.iter().map(|picture| {
+                    let url = format!("data:{};base64,{}", picture.mime, encoded(picture));
+                    serde_json::json!({ "type": "image_url", "image_url": { "url": url } })
+                });
+                map.serialize_entry("content", &std::iter::once(words).chain(pictures).collect::<Vec<_>>())?;
             }
             Self::Assistant { text, calls, extra, ids } => {
                 map.serialize_entry("role", "assistant")?;
@@ -213,7 +236,7 @@ impl<'a> WiredCall<'a> {
 }
 
 /// The arguments of an earlier call as servers want them back: a JSON object. Some parse them and fail on anything else.
-fn object_text(arguments: &str) -> Cow<'_, str> {
+pub(super) fn object_text(arguments: &str) -> Cow<'_, str> {
     if arguments.trim().is_empty() {
         return Cow::Borrowed("{}");
     }
@@ -225,6 +248,11 @@ fn object_text(arguments: &str) -> Cow<'_, str> {
     }
 }
 
+/// A picture's bytes as they stand in JSON.
+pub(super) fn encoded(picture: &Picture) -> String {
+    STANDARD.encode(picture.bytes.as_deref().unwrap_or_default())
+}
+
 // The answer.
 
 /// An answer as far as it has come.
@@ -232,6 +260,9 @@ fn object_text(arguments: &str) -> Cow<'_, str> {
 struct Answer {
     text: String,
     reasoning: [String; 2],
+    /// OpenRouter's `reasoning_details`, pieces of one joined.
+    details: Vec<Value>,
+    detailed: usize,
     calls: Vec<Part>,
     arguments: usize,
     finish: Option<Finish>,
@@ -318,12 +349,19 @@ impl Reader for Answer {
         if finish == Finish::Cut {
             answer.calls.clear();
         }
-        let opaque: Map<String, Value> = REASONING
+        if !answer.details.is_empty() {
+            // The same once more, in the form that can go back.
+            answer.reasoning = Default::default();
+        }
+        let mut opaque: Map<String, Value> = REASONING
             .into_iter()
             .zip(answer.reasoning)
             .filter(|(_, text)| !text.is_empty())
             .map(|(name, text)| (name.to_owned(), Value::from(text)))
             .collect();
+        if !answer.details.is_empty() {
+            opaque.insert(DETAILS.to_owned(), Value::Array(answer.details));
+        }
         ModelResponse {
             text: answer.text,
             calls: answer
@@ -393,13 +431,16 @@ impl Answer {
                 kept.push_str(&clean(text));
             }
         }
+        for detail in delta[DETAILS].as_array().into_iter().flatten() {
+            self.detail(detail);
+        }
         match &delta["content"] {
             Value::String(text) => self.say(text, progress),
             Value::Array(parts) => {
-                for part in parts {
-                    if let Some(text) = part["text"].as_str() {
-                        self.say(text, progress);
-                    }
+                // Mistral's thinking stands among the parts, under a type of its own.
+                let spoken = |part: &&Value| matches!(part["type"].as_str(), None | Some("text" | "output_text"));
+                for text in parts.iter().filter(spoken).filter_map(|part| part["text"].as_str()) {
+                    self.say(text, progress);
                 }
             }
             _ => {}
@@ -414,6 +455,31 @@ impl Answer {
         }
         if delta["function_call"].is_object() {
             self.call(&serde_json::json!({ "index": 0, "function": delta["function_call"] }));
+        }
+    }
+
+    /// A piece of reasoning that goes back as it came; pieces of one are told by their type and index.
+    fn detail(&mut self, piece: &Value) {
+        let Some(fields) = piece.as_object() else { return };
+        self.detailed += piece.to_string().len();
+        if self.detailed > MAX_TEXT {
+            return;
+        }
+        let same = |known: &&mut Value| known["type"] == piece["type"] && known["index"] == piece["index"];
+        let Some(Value::Object(known)) = self.details.last_mut().filter(same) else {
+            if self.details.len() < MAX_CALLS {
+                self.details.push(piece.clone());
+            }
+            return;
+        };
+        for (name, value) in fields {
+            match (known.get_mut(name), value) {
+                (Some(Value::String(before)), Value::String(more)) if GROWS.contains(&name.as_str()) => {
+                    before.push_str(more)
+                }
+                (_, Value::Null) => {}
+                _ => drop(known.insert(name.clone(), value.clone())),
+            }
         }
     }
 
@@ -495,17 +561,17 @@ impl Answer {
     }
 }
 
-fn is_whole(arguments: &str) -> bool {
+pub(super) fn is_whole(arguments: &str) -> bool {
     arguments.trim().is_empty() || serde_json::from_str::<&RawValue>(arguments).is_ok()
 }
 
 /// NUL characters and the like have no place in a database or a chat.
-fn clean(text: &str) -> Cow<'_, str> {
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
 /// Why it ended; nothing when the reason says that the provider broke down.
-fn finish_of(reason: &str) -> Option<Finish> {
+pub(super) fn finish_of(reason: &str) -> Option<Finish> {
     match reason.to_ascii_lowercase().as_str() {
         "length" | "max_tokens" | "max_output_tokens" | "model_length" | "model_context_window_exceeded" => {
             Some(Finish::Length)
@@ -520,13 +586,6 @@ fn finish_of(reason: &str) -> Option<Finish> {
 
 fn usage_of(usage: &Value) -> Option<Usage> {
     usage.as_object()?;
-    let number = |value: &Value| -> Option<u64> {
-        match value {
-            Value::Number(number) => number.as_u64().or_else(|| number.as_f64().map(|number| number.max(0.0) as u64)),
-            Value::String(text) => text.trim().parse().ok(),
-            _ => None,
-        }
-    };
     let first = |values: &[&Value]| values.iter().find_map(|value| number(value));
     Some(Usage {
         input: first(&[&usage["prompt_tokens"], &usage["input_tokens"]])?,
@@ -537,9 +596,17 @@ fn usage_of(usage: &Value) -> Option<Usage> {
             &usage["cached_tokens"],
         ])
         .unwrap_or(0),
-        cache_write: 0,
-        estimated: false,
+        ..Usage::default()
     })
+}
+
+/// A count as servers write it: a number, a negative one, a text.
+pub(super) fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Number(number) => number.as_u64().or_else(|| number.as_f64().map(|number| number.max(0.0) as u64)),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
 }
 
 /// An id fit for a log: printable, 200 characters at most.

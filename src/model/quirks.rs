@@ -76,6 +76,8 @@ pub enum Auth {
     Bearer,
     /// `api-key: …`
     ApiKey,
+    /// `x-api-key: …`
+    XApiKey,
 }
 
 const DEFAULT: Quirks = Quirks {
@@ -157,15 +159,27 @@ const TABLE: &[Row] = &[
     Row { name: "ollama", hosts: &[":11434"], quirks: Quirks { ollama: true, ..DEFAULT } },
 ];
 
+impl Default for Quirks {
+    fn default() -> Self {
+        DEFAULT
+    }
+}
+
 impl Quirks {
     /// The ways of a server at this host and port. A port says something on private hosts only.
+    #[cfg(test)]
     pub fn of_server(host: &str, port: u16) -> Self {
+        Self::known(host, port).unwrap_or_default()
+    }
+
+    /// The same; `None` for a server that nobody knows.
+    pub fn known(host: &str, port: u16) -> Option<Self> {
         let fits = |pattern: &&str| match pattern.strip_prefix(':') {
             Some(known) => known.parse() == Ok(port) && privacy(host) != Privacy::Public,
             None if pattern.starts_with('.') => host.ends_with(pattern),
             None => host == *pattern,
         };
-        TABLE.iter().find(|row| row.hosts.iter().any(fits)).map_or(DEFAULT, |row| row.quirks)
+        TABLE.iter().find(|row| row.hosts.iter().any(fits)).map(|row| row.quirks)
     }
 
     /// With what the configuration says otherwise.
@@ -218,7 +232,7 @@ pub struct QuirkOverrides {
     pub send_reasoning: Option<SendReasoning>,
     /// `own` or `nine`.
     pub call_ids: Option<CallIds>,
-    /// `bearer` or `api_key`.
+    /// `bearer`, `api_key` or `x_api_key`.
     pub auth: Option<Auth>,
     /// Ask for a stream.
     pub stream: Option<bool>,

@@ -24,17 +24,14 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Cause, Finish, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage,
+    Cause, Finish, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage, Waiting,
     cause::{What, bounded},
     classify::{Class, classify, plain},
     openai::{request_id, trouble_in},
     quirks::Quirks,
     sse::{Decoder, Event},
 };
-use crate::{
-    lang::{self, Lang},
-    secrets::Redactor,
-};
+use crate::secrets::Redactor;
 
 /// A wire format: requests to bytes, answers to responses. Pure.
 pub(super) trait Wire: Send + Sync + 'static {
@@ -94,11 +91,20 @@ pub(super) struct Limits {
 pub(super) const CONNECT: Duration = Duration::from_secs(10);
 pub(super) const IDLE: Duration = Duration::from_secs(90);
 pub(super) const TOTAL: Duration = Duration::from_secs(600);
-/// The longest pause a provider may ask for; after a longer one the caller decides.
-const LONGEST_PAUSE: Duration = Duration::from_secs(120);
+/// How long a call goes on before the caller decides.
+struct Patience {
+    tries: u32,
+    /// The longest pause a provider may ask for.
+    longest_pause: Duration,
+}
+
+const PATIENT: Patience = Patience { tries: 4, longest_pause: Duration::from_secs(120) };
+/// There is another model to ask.
+const HURRIED: Patience = Patience { tries: 2, longest_pause: Duration::from_secs(2) };
+/// A pause that the person who waits hears of.
+const WORTH_TELLING: Duration = Duration::from_secs(3);
 /// What a provider can ask a caller to wait at most.
 const LONGEST_ASKED: Duration = Duration::from_secs(3600);
-const TRIES: u32 = 4;
 const SLOW: Duration = Duration::from_secs(30);
 /// How long the words after the end of an answer may take (usage, `[DONE]`).
 const AFTERWORDS: Duration = Duration::from_secs(5);
@@ -124,6 +130,7 @@ pub(super) struct Remote {
     /// The model as the provider names it.
     pub model: String,
     pub quirks: Quirks,
+    pub sees: bool,
     pub context_tokens: Option<u32>,
     pub clock: Arc<dyn Clock>,
     pub client: reqwest::Client,
@@ -192,11 +199,36 @@ impl Model for Remote {
         self.context_tokens
     }
 
+    fn sees(&self) -> bool {
+        self.sees
+    }
+
     async fn complete(
         &self,
         request: &ModelRequest,
         progress: &dyn Progress,
         cancel: &CancellationToken,
+    ) -> Result<ModelResponse, ModelError> {
+        self.ask(request, progress, cancel, &PATIENT).await
+    }
+
+    async fn complete_soon(
+        &self,
+        request: &ModelRequest,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+    ) -> Result<ModelResponse, ModelError> {
+        self.ask(request, progress, cancel, &HURRIED).await
+    }
+}
+
+impl Remote {
+    async fn ask(
+        &self,
+        request: &ModelRequest,
+        progress: &dyn Progress,
+        cancel: &CancellationToken,
+        patience: &Patience,
     ) -> Result<ModelResponse, ModelError> {
         let body = Bytes::from(self.wire.body(request));
         let now = self.clock.monotonic();
@@ -246,7 +278,7 @@ impl Model for Remote {
             tracing::debug!(model = self.name, tries, error = %failure.error, "a call to the model failed");
             let pause = failure.after.unwrap_or_else(|| jitter(tries));
             let out_of_time = self.clock.monotonic() + pause >= call.deadline;
-            if !failure.again || tries == TRIES || pause > LONGEST_PAUSE || out_of_time {
+            if !failure.again || tries == patience.tries || pause > patience.longest_pause || out_of_time {
                 return Err(match failure.after {
                     Some(after) if failure.again && after > Duration::ZERO => {
                         ModelError::RetryAfter(after.min(LONGEST_ASKED))
@@ -255,6 +287,9 @@ impl Model for Remote {
                 });
             }
             shown.reset();
+            if tries == 2 || pause >= WORTH_TELLING {
+                shown.waiting(Waiting::Again);
+            }
             match self.wait(self.clock.sleep(pause), pause + SLOW, &mut call).await {
                 Ok(()) => {}
                 Err(Stop::Cancelled) => return Err(ModelError::Cancelled),
@@ -413,7 +448,7 @@ impl Remote {
                     if call.slow_at.is_some_and(|at| now >= at) {
                         call.slow_at = None;
                         if !call.progress.shown.load(Ordering::Relaxed) {
-                            call.progress.waiting(&lang::model_slow(Lang::current()));
+                            call.progress.waiting(Waiting::Slow);
                         }
                     }
                 }
@@ -517,7 +552,7 @@ fn jitter(tries: u32) -> Duration {
 }
 
 /// How long the provider asks to wait: seconds or a date.
-fn retry_after(headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
+pub(super) fn retry_after(headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
     let header = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
     if let Some(millis) = header("retry-after-ms").and_then(|text| text.parse::<f64>().ok()) {
         return Duration::try_from_secs_f64(millis / 1000.0).ok();
@@ -581,8 +616,12 @@ impl Progress for Shown<'_> {
         }
     }
 
-    fn waiting(&self, why: &str) {
+    fn waiting(&self, why: Waiting) {
         self.progress.waiting(why);
+    }
+
+    fn passed_over(&self, model: &str, why: &str) {
+        self.progress.passed_over(model, why);
     }
 }
 

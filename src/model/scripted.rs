@@ -255,7 +255,7 @@ impl<'a> Scene<'a> {
         let mut scene = Self { model, input: "", turn: 0, round: 0, first_calls: Vec::new(), results: Vec::new() };
         for message in request.messages.iter().rev() {
             match message {
-                Message::User { text } => {
+                Message::User { text, .. } => {
                     scene.input = words(text);
                     break;
                 }
@@ -407,8 +407,7 @@ impl Answer {
                     input: usage.input,
                     output: usage.output,
                     cached: usage.cached,
-                    cache_write: 0,
-                    estimated: false,
+                    ..Usage::default()
                 }),
                 error: text.error,
             },
@@ -721,7 +720,7 @@ mod tests {
     }
 
     fn user(text: &str) -> Message {
-        Message::User { text: text.to_owned() }
+        Message::user(text)
     }
 
     fn called(names: &[&str]) -> Message {

@@ -19,7 +19,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::State,
-    http::{HeaderMap, Response},
+    http::{HeaderMap, HeaderValue, Response},
 };
 use channel_api::Clock;
 use futures_util::StreamExt as _;
@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     config::{ModelConfig, build, build_all},
-    failover::Failover,
+    failover::{Failover, Rests},
     *,
 };
 use crate::{
@@ -73,10 +73,10 @@ struct Provider {
     arrived: Arc<watch::Sender<usize>>,
 }
 
-async fn answer(State(provider): State<Provider>, headers: HeaderMap, body: String) -> Response<Body> {
+async fn answer(State(provider): State<Provider>, headers: HeaderMap, body: Bytes) -> Response<Body> {
     let number = {
         let mut requests = provider.requests.lock().expect("not poisoned");
-        requests.push((headers, body));
+        requests.push((headers, String::from_utf8_lossy(&body).into_owned()));
         requests.len()
     };
     provider.arrived.send_replace(number);
@@ -115,7 +115,9 @@ async fn mock(acts: Vec<Act>) -> Mock {
     let provider = Provider { acts: Arc::new(acts), requests: Arc::clone(&requests), arrived: Arc::new(sender) };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let base_url = format!("http://{}/v1", listener.local_addr().expect("bound"));
-    let router = Router::new().route("/v1/chat/completions", axum::routing::post(answer)).with_state(provider);
+    let post = || axum::routing::post(answer);
+    let router = Router::new().route("/v1/chat/completions", post()).route("/v1/messages", post());
+    let router = router.route("/v1/audio/transcriptions", post()).with_state(provider);
     let mut server = JoinSet::new();
     server.spawn(async move { axum::serve(listener, router).await.expect("it serves") });
     Mock { base_url, requests, arrived, _server: server }
@@ -169,7 +171,8 @@ impl Clock for Hurried {
 struct Seen {
     text: Mutex<String>,
     resets: AtomicUsize,
-    waits: Mutex<Vec<String>>,
+    waits: Mutex<Vec<Waiting>>,
+    passed: Mutex<Vec<String>>,
     grew: watch::Sender<usize>,
 }
 
@@ -183,15 +186,18 @@ impl Progress for Seen {
         self.resets.fetch_add(1, Ordering::Relaxed);
         self.text.lock().expect("not poisoned").clear();
     }
-    fn waiting(&self, why: &str) {
-        self.waits.lock().expect("not poisoned").push(why.to_owned());
+    fn waiting(&self, why: Waiting) {
+        self.waits.lock().expect("not poisoned").push(why);
+    }
+    fn passed_over(&self, model: &str, why: &str) {
+        self.passed.lock().expect("not poisoned").push(format!("{model}: {why}"));
     }
 }
 
 fn hello() -> ModelRequest {
     ModelRequest {
         system: "Be brief.".to_owned(),
-        messages: vec![Message::User { text: "hello".to_owned() }],
+        messages: vec![Message::user("hello")],
         tools: Vec::new(),
         max_tokens: None,
     }
@@ -252,7 +258,7 @@ fn conversation() -> ModelRequest {
     ModelRequest {
         system: "You are 小龙虾.".to_owned(),
         messages: vec![
-            Message::User { text: "list".to_owned() },
+            Message::user("list"),
             Message::Assistant {
                 text: String::new(),
                 calls: vec![call("call_1", "ls", "{\"path\":\".\"}"), call("call_2", "read", "{path:")],
@@ -265,7 +271,7 @@ fn conversation() -> ModelRequest {
                 calls: vec![],
                 opaque: Some(json!({"reasoning_content": "x"})),
             },
-            Message::User { text: "thanks".to_owned() },
+            Message::user("thanks"),
         ],
         tools: vec![ToolSpec {
             name: "ls".to_owned(),
@@ -633,7 +639,7 @@ async fn a_silent_provider_is_given_up_and_the_person_hears_of_it_once() {
     let result = tokio::select! { result = call => result, () = pass_time => unreachable!("it never ends") };
     assert_eq!(result, Err(ModelError::Retry(Cause::new(cause::What::Silent))));
     assert!((240..260).contains(&clock.monotonic().as_secs()), "{:?}", clock.monotonic());
-    assert_eq!(*seen.waits.lock().expect("not poisoned"), [lang::model_slow(Lang::current())]);
+    assert_eq!(*seen.waits.lock().expect("not poisoned"), [Waiting::Slow]);
 }
 
 #[tokio::test]
@@ -652,7 +658,7 @@ async fn a_stream_that_falls_silent_keeps_its_text_after_90_seconds() {
         clock.advance(Duration::from_secs(1));
     });
     assert_eq!(shape(&result.expect("the text")), ("Hel", vec![], Finish::Cut));
-    assert_eq!(*seen.waits.lock().expect("not poisoned"), [""; 0]);
+    assert_eq!(*seen.waits.lock().expect("not poisoned"), []);
 }
 
 #[tokio::test]
@@ -767,6 +773,153 @@ fn one_probe_at_a_time_and_a_failed_one_shuts_again() {
     assert!(breaker.pass(at(135)).is_ok() && breaker.pass(at(135)).is_ok());
 }
 
+#[tokio::test]
+async fn no_way_of_marking_thoughts_reaches_the_text() {
+    for thought in [
+        json!({ "reasoning_content": "secret" }),
+        json!({ "content": null, "reasoning_content": "secret" }),
+        json!({ "reasoning": "secret" }),
+        json!({ "reasoning": "secret", "reasoning_details": [{ "type": "reasoning.text", "text": "secret", "index": 0 }] }),
+        json!({ "content": [{ "type": "thinking", "thinking": [{ "type": "text", "text": "secret" }] }] }),
+        json!({ "content": [{ "type": "reasoning", "text": "secret" }] }),
+        json!({ "thinking": "secret" }),
+    ] {
+        let text = format!("{}{}{}data: [DONE]\n\n", delta(thought.clone()), say("Hello"), end("stop"));
+        let (response, ..) = outcome(vec![stream(&text)]).await;
+        assert_eq!(response.expect("an answer").text, "Hello", "{thought}");
+    }
+}
+
+#[tokio::test]
+async fn details_of_reasoning_that_came_in_pieces_go_back_whole() {
+    let piece = |text: &str, more: Value| {
+        let mut detail = json!({ "type": "reasoning.text", "index": 0, "text": text, "format": "x-v1" });
+        detail.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        delta(json!({ "reasoning": text, "reasoning_details": [detail] }))
+    };
+    let call = json!({ "index": 0, "id": "c", "function": { "name": "ls", "arguments": "{}" } });
+    let other = json!({ "reasoning_details": [{ "type": "reasoning.encrypted", "index": 1, "data": "b3Bx" }] });
+    let parts = [
+        piece("let me ", json!({ "signature": null })),
+        piece("see", json!({ "signature": "c2ln" })),
+        delta(other),
+        delta(json!({ "tool_calls": [call] })),
+        end("tool_calls"),
+    ];
+    let mock = mock(vec![stream(&parts.concat())]).await;
+    let model = mock.model(Arc::new(Hurried::default()), "quirks = { send_reasoning = \"with_calls_if_any\" }");
+    let response = ask(&model).await.expect("a call");
+    let mut request = hello();
+    let id = response.calls[0].id.clone();
+    request.messages.push(Message::Assistant { text: response.text, calls: response.calls, opaque: response.opaque });
+    request.messages.push(Message::Tool { call_id: id, name: "ls".to_owned(), text: "a".to_owned() });
+    model.complete(&request, &(), &CancellationToken::new()).await.expect("a call");
+    let body: Value = serde_json::from_str(&mock.body(1)).expect("JSON");
+    let expected = json!([
+        { "type": "reasoning.text", "index": 0, "text": "let me see", "format": "x-v1", "signature": "c2ln" },
+        { "type": "reasoning.encrypted", "index": 1, "data": "b3Bx" },
+    ]);
+    assert_eq!(
+        (&body["messages"][2]["reasoning_details"], &body["messages"][2]["reasoning"]),
+        (&expected, &Value::Null)
+    );
+}
+
+// Anthropic's Messages API.
+
+fn messages(events: &[Value]) -> String {
+    let line = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());
+    events.iter().map(line).collect()
+}
+
+fn said(text: &str, ends: &[Value]) -> String {
+    let mut events = vec![
+        json!({ "type": "message_start", "message": { "id": "msg_1", "model": "test-1", "usage": { "input_tokens": 3 } } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
+        json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": text } }),
+    ];
+    events.extend_from_slice(ends);
+    messages(&events)
+}
+
+fn ends() -> [Value; 2] {
+    [
+        json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 2 } }),
+        json!({ "type": "message_stop" }),
+    ]
+}
+
+const ANTHROPIC: &str = "provider = \"anthropic\"";
+
+#[tokio::test]
+async fn the_messages_api_is_asked_with_its_headers_and_asked_again_when_it_is_overloaded() {
+    let overloaded = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } });
+    let acts = vec![
+        Act::Answer(529, &[("request-id", "req_9")], overloaded.to_string()),
+        stream(&messages(&[json!({ "type": "message_start", "message": {} }), overloaded])),
+        stream(&said("whole", &ends())),
+    ];
+    let mock = mock(acts).await;
+    let model = mock.model(Arc::new(Hurried::default()), ANTHROPIC);
+    let response = ask(&model).await.expect("the third try");
+    assert_eq!((response.text.as_str(), response.usage.input, response.usage.output), ("whole", 3, 2));
+    assert_eq!(mock.count(), 3);
+    let headers = mock.requests.lock().expect("not poisoned")[0].0.clone();
+    assert_eq!(
+        (&headers["x-api-key"], &headers["anthropic-version"]),
+        (&HeaderValue::from_static(KEY), &HeaderValue::from_static("2023-06-01"))
+    );
+    assert!(headers.get("authorization").is_none());
+}
+
+#[tokio::test]
+async fn refusals_of_the_messages_api_are_told_from_each_other() {
+    let refused = |status: u16, kind: &str, message: &str| {
+        Act::Answer(status, &[], json!({ "type": "error", "error": { "type": kind, "message": message } }).to_string())
+    };
+    for (act, expected) in [
+        (refused(401, "authentication_error", "invalid x-api-key"), "fatal"),
+        (refused(400, "invalid_request_error", "Your credit balance is too low to access the API"), "fatal"),
+        (refused(400, "invalid_request_error", "prompt is too long: 212000 tokens > 200000 maximum"), "too_long"),
+        (refused(413, "request_too_large", "Request exceeds the maximum size"), "too_long"),
+        (
+            refused(400, "invalid_request_error", "messages.2: `tool_use` ids were found without `tool_result` blocks"),
+            "order",
+        ),
+        (refused(404, "not_found_error", "model: nothing-1"), "fatal"),
+        (stream(&said("", &[json!({ "type": "message_delta", "delta": { "stop_reason": "refusal" } })])), "refused"),
+    ] {
+        let mock = mock(vec![act]).await;
+        let model = mock.model(Arc::new(Hurried::default()), ANTHROPIC);
+        let found = match ask(&model).await.expect_err(expected) {
+            ModelError::Fatal(_) => "fatal",
+            ModelError::TooLong(_) => "too_long",
+            ModelError::Order(_) => "order",
+            ModelError::Refused(_) => "refused",
+            other => panic!("{expected}: {other:?}"),
+        };
+        assert_eq!((found, mock.count()), (expected, 1));
+    }
+}
+
+#[tokio::test]
+async fn a_cut_stream_of_the_messages_api_keeps_its_words_and_is_marked() {
+    let mut pieces = vec![Piece::Bytes(said("half an ans", &[]).into_bytes())];
+    pieces.push(Piece::Break);
+    let mock = mock(vec![Act::Pieces(pieces)]).await;
+    let model = mock.model(Arc::new(Hurried::default()), ANTHROPIC);
+    let response = ask(&model).await.expect("the words so far");
+    assert_eq!((response.text.as_str(), response.finish), ("half an ans", Finish::Cut));
+    // A page, or another API's answer, is an error in plain words.
+    for odd in ["<html>Sign in</html>".to_owned(), json!({ "choices": [] }).to_string()] {
+        let mock = self::mock(vec![Act::Answer(200, &[], odd)]).await;
+        let model = mock.model(Arc::new(Hurried::default()), ANTHROPIC);
+        let error = ask(&model).await.expect_err("no answer");
+        assert!(matches!(&error, ModelError::Retry(_) | ModelError::Fatal(_)), "{error:?}");
+        assert!(!error.to_string().contains('<'), "{error}");
+    }
+}
+
 // Failover.
 
 fn scripted(name: &str, answer: &str) -> Arc<dyn Model> {
@@ -774,17 +927,21 @@ fn scripted(name: &str, answer: &str) -> Arc<dyn Model> {
     Arc::new(scripted::Scripted::from_text(name, &rules, "rules", Arc::new(Hurried::default())).expect("good rules"))
 }
 
+fn failover(models: Vec<Arc<dyn Model>>) -> Failover {
+    Failover::new("main", models, Rests::default(), Arc::new(Hurried::default()))
+}
+
 #[tokio::test]
 async fn the_next_model_answers_when_the_first_cannot() {
     for ill in ["{ error: { retry: x } }", "{ error: { retry_after_ms: 500000 } }", "{ error: { fatal: x } }"] {
         let models = vec![scripted("a", ill), scripted("b", "{ text: b }"), scripted("c", "{ text: c }")];
-        let model: Arc<dyn Model> = Arc::new(Failover::new("main", models));
+        let model: Arc<dyn Model> = Arc::new(failover(models));
         let response = ask(&model).await.expect("b answers");
         assert_eq!((response.text.as_str(), response.model.as_str(), model.name()), ("b", "b", "main"));
     }
     let models = vec![scripted("a", "{ text: half, error: { retry: x } }"), scripted("b", "{ text: whole }")];
     let seen = Seen::default();
-    let model = Failover::new("main", models);
+    let model = failover(models);
     model.complete(&hello(), &seen, &CancellationToken::new()).await.expect("b answers");
     assert_eq!((seen.resets.load(Ordering::Relaxed), &**seen.text.lock().expect("not poisoned")), (1, "whole"));
 }
@@ -793,20 +950,24 @@ async fn the_next_model_answers_when_the_first_cannot() {
 async fn a_fault_of_the_request_is_not_shopped_around() {
     for fault in ["too_long", "order", "refused"] {
         let models = vec![scripted("a", &format!("{{ error: {{ {fault}: x }} }}")), scripted("b", "{ text: b }")];
-        let model: Arc<dyn Model> = Arc::new(Failover::new("main", models));
+        let model: Arc<dyn Model> = Arc::new(failover(models));
         assert!(ask(&model).await.is_err(), "{fault}");
     }
     let cancel = CancellationToken::new();
     cancel.cancel();
-    let model = Failover::new("main", vec![scripted("a", "{ text: a }"), scripted("b", "{ text: b }")]);
+    let model = failover(vec![scripted("a", "{ text: a }"), scripted("b", "{ text: b }")]);
     assert_eq!(model.complete(&hello(), &(), &cancel).await, Err(ModelError::Cancelled));
 }
 
 #[tokio::test]
 async fn when_all_fail_the_error_that_may_pass_is_handed_on() {
     let model = |errors: &[&str]| -> Arc<dyn Model> {
-        let models = errors.iter().map(|error| scripted("x", &format!("{{ error: {{ {error} }} }}"))).collect();
-        Arc::new(Failover::new("main", models))
+        let models = errors
+            .iter()
+            .enumerate()
+            .map(|(n, error)| scripted(&format!("x{n}"), &format!("{{ error: {{ {error} }} }}")))
+            .collect();
+        Arc::new(failover(models))
     };
     let after = |seconds| Err(ModelError::RetryAfter(Duration::from_secs(seconds)));
     assert_eq!(ask(&model(&["retry_after_ms: 9000", "fatal: f", "retry_after_ms: 3000"])).await, after(3));
@@ -815,7 +976,72 @@ async fn when_all_fail_the_error_that_may_pass_is_handed_on() {
     assert!(matches!(ask(&model(&[])).await, Err(ModelError::Fatal(_))));
 }
 
+#[tokio::test]
+async fn a_busy_model_rests_alone_and_says_so() {
+    let busy = mock(vec![Act::Answer(429, &[("retry-after", "45")], String::new()), good("a again")]).await;
+    let other = mock(vec![good("b")]).await;
+    let clock = Arc::new(ManualClock::at(0));
+    let shared: Arc<dyn Clock> = clock.clone();
+    let sections = [("a", busy.config("")), ("b", other.config("")), ("c", busy.config("max_tokens = 5"))];
+    let models = build_all(&sections.map(|(name, config)| (name.to_owned(), config)).into(), &shared, Path::new("."))
+        .expect("good sections");
+    let rests = Rests::default();
+    let of = |names: &[&str]| {
+        let models = names.iter().map(|name| models[*name].clone()).collect();
+        Failover::new("main", models, rests.clone(), shared.clone())
+    };
+    let ask = async |model: &Failover| {
+        let seen = Seen::default();
+        let text = model.complete(&hello(), &seen, &CancellationToken::new()).await.map(|response| response.text);
+        (text, seen.passed.into_inner().expect("not poisoned"))
+    };
+    // It asks for 45 s: nobody waits for that while there is another.
+    let (text, passed) = ask(&of(&["a", "b"])).await;
+    assert_eq!(text.as_deref(), Ok("b"));
+    assert!(passed.len() == 1 && passed[0].starts_with("a: the provider asks to wait"), "{passed:?}");
+    assert_eq!(ask(&of(&["a", "b"])).await.0.as_deref(), Ok("b"));
+    assert_eq!((busy.count(), other.count()), (1, 2), "it was left alone");
+    // Another section of the same provider and key is not the one that rests.
+    assert_eq!(ask(&of(&["c", "b"])).await.0.as_deref(), Ok("a again"));
+    clock.advance(Duration::from_secs(44));
+    assert_eq!(ask(&of(&["a", "b"])).await.0.as_deref(), Ok("b"));
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(ask(&of(&["a", "b"])).await, (Ok("a again".to_owned()), vec![]));
+}
+
+#[tokio::test]
+async fn when_all_rest_the_first_to_wake_is_asked_all_the_same() {
+    let models = vec![scripted("a", "{ error: { retry_after_ms: 90000 } }"), scripted("b", "{ error: { retry: x } }")];
+    let model: Arc<dyn Model> = Arc::new(failover(models));
+    assert_eq!(ask(&model).await, Err(ModelError::Retry("x".into())));
+    assert_eq!(ask(&model).await, Err(ModelError::Retry("x".into())), "b wakes first, and is asked");
+    assert!(matches!(ask(&(Arc::new(failover(vec![])) as Arc<dyn Model>)).await, Err(ModelError::Fatal(_))));
+}
+
 // The way there.
+
+#[tokio::test]
+async fn a_proxy_of_a_section_is_the_way_of_every_wire() {
+    let whole = json!({ "text": "heard", "type": "message", "stop_reason": "end_turn",
+        "content": [{ "type": "text", "text": "said" }],
+        "choices": [{ "message": { "content": "said" }, "finish_reason": "stop" }] });
+    let proxy = mock(vec![Act::Answer(200, &[], whole.to_string())]).await;
+    let address = proxy.base_url.trim_end_matches("/v1");
+    // Nobody knows this name: only a proxy can reach it.
+    let section = |more: &str| -> ModelConfig {
+        let text = format!("base_url = \"http://model.invalid.lan/v1\"\nmodel = \"m\"\nproxy = \"{address}\"\n{more}");
+        toml::from_str(&text).expect("a good section")
+    };
+    let clock: Arc<dyn Clock> = Arc::new(Hurried::default());
+    for more in ["", ANTHROPIC] {
+        let model = build("main", &section(more), clock.clone(), Path::new(".")).expect("a good section");
+        assert_eq!(ask(&model).await.expect("an answer").text, "said", "{more}");
+    }
+    let ears = audio::Ears::new("ears", &section(""), None, clock.clone()).expect("a good section");
+    let heard = ears.hear(b"OggS", "audio/ogg", &CancellationToken::new()).await;
+    assert_eq!(heard.as_deref(), Ok("heard"));
+    assert_eq!(proxy.count(), 3);
+}
 
 #[test]
 fn this_machine_is_reached_directly_whatever_the_environment_says() {
@@ -877,7 +1103,7 @@ async fn a_real_model_answers_and_goes_on_after_a_tool_result() {
     let response = model.complete(&conversation(), &(), &CancellationToken::new()).await.expect("an answer");
     println!("{response:#?}");
     let mut long = hello();
-    long.messages = vec![Message::User { text: "word ".repeat(60_000) }];
+    long.messages = vec![Message::user("word ".repeat(60_000))];
     let error = model.complete(&long, &(), &CancellationToken::new()).await.expect_err("no model is that patient");
     assert!(matches!(error, ModelError::TooLong(_)), "{error:?}");
 }

@@ -1,4 +1,4 @@
-//! Takes a model's private reasoning out of its answer: `<think>` tags and harmony channels.
+//! Takes a model's private reasoning out of its answer: `<think>` tags, `◁think▷`, `[THINK]` and harmony channels.
 //!
 //! Tags are obeyed closed, unclosed and nested, in any case, but not inside code, and not where a sentence speaks
 //! about them ("the `<think>` tag"). Of a harmony stream only what goes to the `final` channel is for people.
@@ -28,7 +28,9 @@ pub fn strip_reasoning(text: &str) -> Stripped {
     strip(text, false)
 }
 
-const TAG: &str = r"(?i:</?[ \t]{0,4}(?:[a-z]{1,8}:)?(?:think|thinking|thought|reasoning|antthinking|redacted_thinking|final)(?:[ \t][^<>\n]{0,200})?/?>)";
+const TAG: &str = r"(?i:</?[ \t]{0,4}(?:[a-z]{1,8}:)?(?:think|thinking|thought|reasoning|antthinking|redacted_thinking|final)(?:[ \t][^<>\n]{0,200})?/?>)|◁/?think▷|\[/?THINK\]";
+/// Tags that are written one way only: Kimi-VL's and Magistral's.
+const FIXED_TAGS: [&str; 4] = ["◁think▷", "◁/think▷", "[THINK]", "[/THINK]"];
 const TAG_NAMES: [&str; 7] = ["think", "thinking", "thought", "reasoning", "antthinking", "redacted_thinking", "final"];
 const MARKER: &str = r"<\|(?:start|channel|message|constrain|end|return|call|im_start|im_end|endoftext|eot_id|eom_id)\|>|<｜end▁of▁sentence｜>";
 
@@ -51,7 +53,7 @@ pub(super) fn strip(text: &str, growing: bool) -> Stripped {
 }
 
 fn strip_tags(text: &str, growing: bool, done: &mut Stripped) -> String {
-    if !text.contains('<') {
+    if !text.contains(['<', '◁', '[']) {
         return text.to_owned();
     }
     let mut reasoning: Option<(usize, usize)> = None;
@@ -67,7 +69,7 @@ fn strip_tags(text: &str, growing: bool, done: &mut Stripped) -> String {
                 return Step::Keep;
             }
         }
-        let closing = tag.starts_with("</");
+        let closing = is_closing(tag);
         if is_final(tag) || tag.ends_with("/>") {
             return Step::Resume(end);
         }
@@ -105,6 +107,10 @@ fn line_has_text(out: &str) -> bool {
     out.chars().rev().take(256).take_while(|c| *c != '\n').any(|c| !c.is_whitespace())
 }
 
+fn is_closing(tag: &str) -> bool {
+    ["</", "◁/", "[/"].iter().any(|start| tag.starts_with(start))
+}
+
 fn is_final(tag: &str) -> bool {
     let name = tag.trim_start_matches(['<', '/', ' ', '\t']);
     let name = name.split_once(':').map_or(name, |(_, name)| name);
@@ -126,7 +132,7 @@ fn closing_of(text: &str, from: usize) -> Closing {
         if is_final(is) || is.ends_with("/>") {
             continue;
         }
-        if is.starts_with("</") {
+        if is_closing(is) {
             depth -= 1;
             let (start, end) = (from + tag.start(), from + tag.end());
             if depth == 0 {
@@ -142,6 +148,10 @@ fn closing_of(text: &str, from: usize) -> Closing {
 
 /// From where the end of a growing text could be the beginning of a tag.
 fn tag_tail(text: &str, pos: usize) -> usize {
+    let fixed = text[pos..].rfind(['◁', '[']).map(|at| pos + at);
+    if let Some(open) = fixed.filter(|open| FIXED_TAGS.iter().any(|tag| tag.starts_with(&text[*open..]))) {
+        return open;
+    }
     let Some(open) = text[pos..].rfind('<').map(|at| pos + at) else {
         return text.len();
     };

@@ -1421,7 +1421,7 @@ async fn refused_parts_are_replaced_in_place(store: &dyn Store) {
 // What was said, and what people see.
 
 fn user(text: &str) -> Message {
-    Message::User { text: text.to_owned() }
+    Message::user(text)
 }
 
 fn said(text: &str) -> Message {

@@ -7,6 +7,7 @@
 mod support;
 
 mod agents;
+mod anthropic;
 mod bridges;
 mod budget;
 mod command_line;
@@ -44,5 +45,6 @@ mod telegram_media;
 mod telegram_storm;
 mod telegram_webhook;
 mod tool_loop;
+mod voice;
 mod web_fetch;
 mod webhook;

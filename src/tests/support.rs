@@ -11,6 +11,7 @@ pub mod gateway;
 pub mod hub;
 pub mod load;
 pub mod mark;
+mod messages_api;
 pub mod model_server;
 #[allow(dead_code, reason = "the adapter's own tests use the rest")]
 pub mod onebot;

@@ -271,6 +271,8 @@ pub enum LiveEvent {
     Started,
     /// The answer so far, whole, already filtered; replaces what was shown before.
     Text(String),
+    /// There is no answer yet and the turn goes on: one plain line.
+    Waiting(String),
     /// It is settled.
     Settled(Settled),
 }

@@ -162,7 +162,9 @@ impl Exchange {
                 () = ctx.shutdown.cancelled() => return None,
             };
             let (name, shown) = match event {
-                Some(LiveEvent::Started) => ("typing", json!({ "v": 1, "type": "typing", "in_reply_to": state.id })),
+                Some(LiveEvent::Started | LiveEvent::Waiting(_)) => {
+                    ("typing", json!({ "v": 1, "type": "typing", "in_reply_to": state.id }))
+                }
                 Some(LiveEvent::Text(text)) => (
                     "message.update",
                     json!({

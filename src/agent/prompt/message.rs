@@ -74,6 +74,8 @@ pub struct Attached {
     pub name: Option<String>,
     /// Its text, when it is a short one.
     pub text: Option<String>,
+    /// What its sender says in it, when it is a recording.
+    pub voice: Option<String>,
 }
 
 impl Attached {
@@ -93,7 +95,7 @@ impl Attached {
         let Some(media) = file.media.as_ref().filter(|_| file.unavailable.is_none()) else {
             let why = file.unavailable.as_deref().unwrap_or("it did not come with the message");
             let line = format!("[{line} unavailable: {}]", one_line(why, 200));
-            return Self { line, name, text: None };
+            return Self { line, name, ..Self::default() };
         };
         let facts: Vec<String> = media
             .mime
@@ -110,7 +112,7 @@ impl Attached {
             (MediaSource::Stored(_), Some(path)) => line.push_str(&format!(", path {path}")),
             (MediaSource::Stored(_), None) => {}
         }
-        Self { line, name, text }
+        Self { line, name, text, voice: None }
     }
 }
 
@@ -148,7 +150,11 @@ pub fn user_text(input: &UserText<'_>) -> String {
     let mut out = String::new();
     let one_sender = input.entries.windows(2).all(|pair| pair[0].sender.id == pair[1].sender.id);
     for entry in input.entries {
-        let text = kept(&defuse(entry.text.trim()), TEXT_CHARS);
+        let mut text = kept(&defuse(entry.text.trim()), TEXT_CHARS);
+        for words in entry.attachments.iter().filter_map(|file| file.voice.as_deref()) {
+            let gap = if text.is_empty() { "" } else { "\n\n" };
+            text.push_str(&format!("{gap}voice: \"{}\"", kept(&defuse(words.trim()), TEXT_CHARS)));
+        }
         if text.is_empty() {
             continue;
         }

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::model::{Message, ToolCall};
+use crate::model::{Message, Picture, ToolCall};
 
 /// Stands in for a result that nobody recorded.
 pub const NO_RESULT: &str = "No result of this call was recorded. Its outcome is unknown; check before repeating it.";
@@ -29,7 +29,7 @@ const TOLD_CHARS: usize = 1_500;
 pub fn for_request(messages: &[Message]) -> Vec<Message> {
     let mut out = ordered(messages, true);
     if matches!(out.last(), None | Some(Message::Assistant { .. })) {
-        push_user(&mut out, GO_ON);
+        push_user(&mut out, GO_ON, &[]);
     }
     out
 }
@@ -53,7 +53,7 @@ pub fn check(messages: &[Message]) -> Result<(), String> {
             return wrong("results are missing before it");
         }
         match message {
-            Message::User { text } => {
+            Message::User { text, .. } => {
                 if text.trim().is_empty() {
                     return wrong("empty user message");
                 }
@@ -110,7 +110,7 @@ pub fn flattened(messages: &[Message]) -> Vec<Message> {
     }
     for message in &ordered {
         match message {
-            Message::User { text } => out.push(Message::User { text: text.clone() }),
+            Message::User { .. } => out.push(message.clone()),
             Message::Tool { .. } => {}
             Message::Assistant { text, calls, .. } => {
                 let mut told = text.clone();
@@ -180,7 +180,7 @@ pub fn head(text: &str, chars: usize) -> String {
 
 fn size(message: &Message) -> usize {
     16 + match message {
-        Message::User { text } | Message::Tool { text, .. } => text.len(),
+        Message::User { text, .. } | Message::Tool { text, .. } => text.len(),
         Message::Assistant { text, calls, opaque } => {
             text.len()
                 + calls.iter().map(|call| call.name.len() + call.arguments.len() + 32).sum::<usize>()
@@ -195,7 +195,7 @@ fn ordered(messages: &[Message], open_with_user: bool) -> Vec<Message> {
     let mut out = Vec::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
         match message {
-            Message::User { text } => push_user(&mut out, text),
+            Message::User { text, pictures } => push_user(&mut out, text, pictures),
             // Placed behind their calls below; what belongs to no call is dropped.
             Message::Tool { .. } => {}
             Message::Assistant { text, calls, opaque } => {
@@ -270,20 +270,21 @@ impl Results {
     }
 }
 
-fn push_user(out: &mut Vec<Message>, text: &str) {
+fn push_user(out: &mut Vec<Message>, text: &str, pictures: &[Picture]) {
     if text.trim().is_empty() {
         return;
     }
     match out.last_mut() {
-        Some(Message::User { text: before }) => {
+        Some(Message::User { text: before, pictures: seen }) => {
             before.push_str("\n\n");
             before.push_str(text);
+            seen.extend_from_slice(pictures);
         }
         last => {
             if matches!(last, Some(Message::Tool { .. })) {
                 out.push(Message::Assistant { text: BRIDGE.to_owned(), calls: Vec::new(), opaque: None });
             }
-            out.push(Message::User { text: text.to_owned() });
+            out.push(Message::User { text: text.to_owned(), pictures: pictures.to_vec() });
         }
     }
 }
@@ -300,7 +301,7 @@ fn push_assistant(
         return;
     }
     if out.is_empty() && open_with_user {
-        out.push(Message::User { text: OPENING.to_owned() });
+        out.push(Message::user(OPENING));
     }
     let calls: Vec<ToolCall> = answered.iter().map(|(call, _)| call.clone()).collect();
     match out.last_mut() {
@@ -375,7 +376,7 @@ pub(in crate::agent::turn) mod tests {
     use super::*;
 
     fn user(text: &str) -> Message {
-        Message::User { text: text.to_owned() }
+        Message::user(text)
     }
 
     fn assistant(text: &str, ids: &[&str]) -> Message {

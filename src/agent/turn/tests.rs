@@ -63,7 +63,7 @@ fn setup() -> Setup {
 }
 
 fn user(text: &str) -> Message {
-    Message::User { text: text.into() }
+    Message::user(text)
 }
 
 fn says(text: &str) -> ModelResponse {
@@ -134,7 +134,7 @@ fn reason(ending: Ending) -> FailReason {
 
 fn last_text(request: &ModelRequest) -> &str {
     match request.messages.last() {
-        Some(Message::User { text } | Message::Assistant { text, .. } | Message::Tool { text, .. }) => text,
+        Some(Message::User { text, .. } | Message::Assistant { text, .. } | Message::Tool { text, .. }) => text,
         None => "",
     }
 }
@@ -500,7 +500,7 @@ fn every_written_call_is_corrected_once_and_then_made_or_honestly_given_up() {
             assert!(last_text(&request).starts_with("[gateway]"), "{name}: {}", last_text(&request));
             assert_eq!(last_text(&request).contains("are kept"), case.keeps, "{name}");
             let corrections =
-                messages.iter().filter(|m| matches!(m, Message::User { text } if text.contains("[gateway]")));
+                messages.iter().filter(|m| matches!(m, Message::User { text, .. } if text.contains("[gateway]")));
             assert_eq!(corrections.count(), 1, "{name}");
             assert!(
                 matches!(&messages[messages.len() - 2], Message::Assistant { calls, .. } if calls.is_empty()),

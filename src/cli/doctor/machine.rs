@@ -190,7 +190,7 @@ fn install(wanted: Option<&Value>) -> Option<String> {
 /// Which role gets which tools, in one line, and whether there are commands.
 pub fn tools(loaded: &Loaded, lang: Lang) -> Vec<Finding> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let registry = Registry::builtin(&app::tool_parts(loaded, &clock));
+    let registry = Registry::builtin(&app::all_tool_parts(loaded, &clock));
     let of = |role: Role, direct: bool| -> Vec<String> {
         let tools = registry.narrowed(|_, terms| may_use(Asker { role, direct }, terms) == Verdict::Allow);
         tools.names().into_iter().map(str::to_owned).collect()

@@ -106,7 +106,7 @@ impl Real {
             entries: vec![claim.entries[0].id.clone()],
             outcome: TurnOutcome::Replied,
             transcript: vec![
-                Message::User { text: said },
+                Message::user(said),
                 Message::Assistant { text: text.to_owned(), calls: Vec::new(), opaque: None },
             ],
             steps: Vec::new(),

@@ -1,4 +1,4 @@
-//! A model's server (OpenAI's chat completions) that says what a test wants, makes the faults it wants, records every
+//! A model's server (OpenAI's chat completions, Anthropic's Messages API) that says what a test wants, makes the faults it wants, records every
 //! request and checks that the messages on the wire stand in the strict order.
 
 use std::{
@@ -53,6 +53,8 @@ pub enum Say {
     After(Gate, Box<Say>),
     /// First takes its time.
     Slowly(Duration, Box<Say>),
+    /// First thinks (where the wire format has a place for it).
+    Thinks(String, Box<Say>),
     /// A text that is written before everybody's eyes: after each few characters so long a pause.
     Written(Duration, String),
     /// 429 with `Retry-After`, 500 and the like.
@@ -94,7 +96,7 @@ impl Gate {
         self.0.send_replace(true);
     }
 
-    async fn passed(&self) {
+    pub(super) async fn passed(&self) {
         let _ = self.0.subscribe().wait_for(|open| *open).await;
     }
 }
@@ -106,8 +108,10 @@ pub struct Ask {
     pub n: u64,
     /// Which start of the gateway sent it (`base_url` ends in `/boot/${KIT_BOOT}/v1`).
     pub boot: u64,
-    /// The body.
+    /// The body; one of the Messages API told in the words of the other.
     pub body: Value,
+    /// The same as it came.
+    pub raw: Value,
     /// The key it was sent with.
     pub authorization: Option<String>,
 }
@@ -169,9 +173,9 @@ pub struct Visit {
     pub answered: Option<u64>,
 }
 
-type Script = dyn Fn(&Ask) -> Say + Send + Sync;
+pub(super) type Script = dyn Fn(&Ask) -> Say + Send + Sync;
 
-struct Inner {
+pub(super) struct Inner {
     script: Mutex<Arc<Script>>,
     asks: Mutex<Vec<Ask>>,
     visits: Mutex<Vec<Visit>>,
@@ -213,6 +217,7 @@ impl ModelServer {
         });
         let router = Router::new()
             .route("/boot/{boot}/v1/chat/completions", post(complete))
+            .route("/boot/{boot}/v1/messages", post(super::messages_api::complete))
             .layer(axum::extract::DefaultBodyLimit::max(64 << 20))
             .with_state(Arc::clone(&inner));
         let mut serving = JoinSet::new();
@@ -232,6 +237,21 @@ impl ModelServer {
              api_key = \"sk-kit-0123456789abcdef\"\nmodel = \"kit-1\"\n",
             self.addr
         )
+    }
+
+    /// The section of the configuration for the Messages API, with more lines.
+    pub fn messages_section(&self, more: &str) -> String {
+        format!(
+            "[models.main]\nprovider = \"anthropic\"\nbase_url = \"http://{}/boot/${{KIT_BOOT}}\"\n\
+             api_key = \"sk-kit-0123456789abcdef\"\nmodel = \"kit-1\"\n{more}\n",
+            self.addr
+        )
+    }
+
+    /// A section of another name, for OpenAI's format, with more lines.
+    pub fn named_section(&self, name: &str, more: &str) -> String {
+        let section = self.section().replace("[models.main]", &format!("[models.{name}]"));
+        format!("{section}{more}\n")
     }
 
     /// From now on refuses every wrong order with 400 as DashScope does, and an assistant's null content as well.
@@ -307,9 +327,42 @@ async fn complete(
         }
     };
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let (ask, script) = {
+    let raw = body.clone();
+    match inner.received(boot, body, raw, authorization) {
+        Ok((ask, script)) => visited(&inner, &ask, async || perform(&ask, script(&ask)).await).await,
+        Err(refused) => *refused,
+    }
+}
+
+/// Makes the response to a request and notes when it began and ended.
+pub(super) async fn visited(inner: &Inner, ask: &Ask, respond: impl AsyncFnOnce() -> Response) -> Response {
+    let visit = begin(inner, ask);
+    inner.count.send_modify(|count| *count += 1);
+    let response = respond().await;
+    if let Some(visit) = visit {
+        let now = inner.order.fetch_add(1, Ordering::SeqCst);
+        lock(&inner.visits)[visit].answered = Some(now);
+    }
+    response
+}
+
+impl Inner {
+    /// Notes that something about a request is wrong.
+    pub(super) fn wrong(&self, problem: String) {
+        lock(&self.disorder).push(problem);
+    }
+
+    /// Notes a request and checks its order.
+    pub(super) fn received(
+        &self,
+        boot: u64,
+        body: Value,
+        raw: Value,
+        authorization: Option<String>,
+    ) -> Result<(Ask, Arc<Script>), Box<Response>> {
+        let inner = self;
         let mut asks = lock(&inner.asks);
-        let ask = Ask { n: asks.len() as u64 + 1, boot, body, authorization };
+        let ask = Ask { n: asks.len() as u64 + 1, boot, body, raw, authorization };
         let refuses = *lock(&inner.refuses);
         let null = |message: &Value| message["role"] == "assistant" && message["content"].is_null();
         let problem = match strict_order(ask.messages()) {
@@ -321,19 +374,11 @@ async fn complete(
             lock(&inner.disorder).push(format!("request {}: {problem}", ask.n));
             if refuses.disorder {
                 inner.count.send_modify(|count| *count += 1);
-                return wrong_order();
+                return Err(Box::new(wrong_order()));
             }
         }
-        (ask, Arc::clone(&lock(&inner.script)))
-    };
-    let visit = begin(&inner, &ask);
-    inner.count.send_modify(|count| *count += 1);
-    let response = perform(&ask, script(&ask)).await;
-    if let Some(visit) = visit {
-        let now = inner.order.fetch_add(1, Ordering::SeqCst);
-        lock(&inner.visits)[visit].answered = Some(now);
+        Ok((ask, Arc::clone(&lock(&inner.script))))
     }
-    response
 }
 
 fn begin(inner: &Inner, ask: &Ask) -> Option<usize> {
@@ -345,7 +390,7 @@ fn begin(inner: &Inner, ask: &Ask) -> Option<usize> {
     Some(visits.len() - 1)
 }
 
-async fn perform(ask: &Ask, mut say: Say) -> Response {
+pub(super) async fn perform(ask: &Ask, mut say: Say) -> Response {
     let stream = ask.body["stream"] == true;
     loop {
         say = match say {
@@ -357,6 +402,7 @@ async fn perform(ask: &Ask, mut say: Say) -> Response {
                 tokio::time::sleep(time).await;
                 *then
             }
+            Say::Thinks(_, then) => *then,
             Say::Hang => std::future::pending().await,
             Say::Status(status, retry_after) => {
                 let status = StatusCode::from_u16(status).expect("a status");
@@ -439,12 +485,12 @@ fn whole(message: &Value, finish: &str) -> Response {
     answer(StatusCode::OK, "application/json", &body.to_string())
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: &str) -> Response {
+pub(super) fn answer(status: StatusCode, kind: &'static str, body: &str) -> Response {
     let response = Response::builder().status(status).header(header::CONTENT_TYPE, kind);
     response.body(Body::from(body.to_owned())).expect("it is well-formed")
 }
 
-fn event_stream(body: Body) -> Response {
+pub(super) fn event_stream(body: Body) -> Response {
     let response = Response::builder().header(header::CONTENT_TYPE, "text/event-stream");
     response.body(body).expect("it is well-formed")
 }
@@ -500,7 +546,7 @@ fn streamed_calls(calls: &[Call]) -> Body {
     body_of(chunks)
 }
 
-fn body_of(chunks: Vec<String>) -> Body {
+pub(super) fn body_of(chunks: Vec<String>) -> Body {
     Body::from_stream(stream::iter(chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk)))))
 }
 
