@@ -205,6 +205,7 @@ fn finish_of(claim: &Claim, now: i64) -> Finish {
         preview_left: false,
         traceless: false,
         new_generation: false,
+        handback: None,
         summary: None,
         then: None,
         usage,

@@ -21,6 +21,7 @@ use tracing::{debug, info, warn};
 
 use self::{
     briefing::{Briefing, Need},
+    did::Did,
     prefix::Prefixes,
     prompt::{Heard, Quote, Said, UserText, Who, user_text},
     turn::{
@@ -42,6 +43,7 @@ use crate::{
     marks::Switch,
     media::MediaFolder,
     model::{Message, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage, Waiting, audio::Ears},
+    plan::{Plan, Plans},
     policy::{Asker, Role, Verdict, may_use},
     reply::{HoldBack, Policy},
     session::SessionKey,
@@ -49,11 +51,13 @@ use crate::{
     store::{
         self, Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, Summary, TurnStore,
     },
+    subagents::{self, SubagentStore, SubagentsConfig},
     tools::{self, Call, Effect, Registry, ToolContext, ToolError, skill::Works},
 };
 
 pub mod briefing;
 pub mod compaction;
+pub mod did;
 pub mod files;
 mod greeting;
 pub mod prefix;
@@ -89,6 +93,10 @@ pub struct AgentConfig {
     pub marks: Switch,
     /// Who says hello after `/new`.
     pub greeting: Greeting,
+    /// Who sees, in the preview of an answer, which tool runs.
+    pub show_steps: ShowSteps,
+    /// Its sub-agents.
+    pub subagents: SubagentsConfig,
     /// The queue.
     pub queue: QueueConfig,
 }
@@ -108,6 +116,8 @@ impl Default for AgentConfig {
             silent_replies: SilentReplies::Everywhere,
             marks: Switch::On,
             greeting: Greeting::Model,
+            show_steps: ShowSteps::Owner,
+            subagents: SubagentsConfig::default(),
             queue: QueueConfig::default(),
         }
     }
@@ -131,6 +141,28 @@ pub enum SilentReplies {
     Everywhere,
     /// In groups only.
     Groups,
+}
+
+/// Who sees which tool runs: its name, never its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShowSteps {
+    /// The owner, in direct chats.
+    Owner,
+    /// Everybody.
+    Everyone,
+    /// Nobody.
+    Off,
+}
+
+impl ShowSteps {
+    fn to(self, asker: Asker) -> bool {
+        match self {
+            Self::Owner => asker.direct && asker.role == Role::Owner,
+            Self::Everyone => true,
+            Self::Off => false,
+        }
+    }
 }
 
 /// `[agents.<id>]`: another agent. What it does not say is as in `[agent]`, but for its workspace.
@@ -235,6 +267,10 @@ pub struct Agent {
     pub turns: Arc<dyn TurnStore>,
     /// For steering.
     pub inbox: Arc<dyn InboxStore>,
+    /// The plans of its sessions.
+    pub plans: Plans,
+    /// Its sub-agents.
+    pub subagents: Arc<dyn SubagentStore>,
     /// Tells watchers.
     pub journal: Journal,
     /// The time.
@@ -277,6 +313,10 @@ pub struct TurnRun {
     pub model: Option<Option<String>>,
     /// Findings for the trace.
     pub notes: Vec<String>,
+    /// What the journal says of a turn that kept a plan: stands below its last word.
+    pub report: Option<String>,
+    /// What it said in its own chat beside its last word.
+    pub said_here: Vec<String>,
     /// `/new` was asked for.
     pub new_generation: bool,
     /// What older messages of the session come to.
@@ -323,6 +363,8 @@ impl TurnRun {
             costs: Costs::default(),
             model: None,
             notes: Vec::new(),
+            report: None,
+            said_here: Vec::new(),
             new_generation: false,
             summary: None,
             then: None,
@@ -377,14 +419,22 @@ impl Agent {
             return Ok(TurnRun::notice(claim, text));
         }
         // What a turn may not use, it does not see.
-        let tools =
-            self.works.with_tools_of(&skills, &self.tools).narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow);
+        let child = claim.lease.session.is_subagent();
+        let subagent = match child {
+            true => self.subagents.subagent(&claim.lease.session).await?,
+            false => None,
+        };
+        let depth = newest.errand.as_ref().map_or(0, |errand| errand.depth);
+        let left_to_it = |tool: &str| !child || subagent.as_ref().is_some_and(|subagent| subagent.may_use(tool, depth));
+        let tools = self.works.with_tools_of(&skills, &self.tools);
+        let tools = tools.narrowed(|name, terms| may_use(asker, terms) == Verdict::Allow && left_to_it(name));
         let named = skills.usable().filter(|skill| skill.model_invocable && role > Role::Stranger);
         let named = named.map(|skill| (skill.name.clone(), skill.location.display().to_string())).collect();
         let offered: Arc<dyn Toolbox> = Arc::new(Offered::new(tools.clone(), named));
         let need = Need {
+            mode: if child { prompt::Mode::Minimal } else { prompt::Mode::Full },
             role,
-            memory: role == Role::Owner && !group,
+            memory: role == Role::Owner && !group && !child,
             silent: group || self.config.silent_replies == SilentReplies::Everywhere,
             channel: inbound.channel.as_str(),
             model: model.name(),
@@ -405,22 +455,30 @@ impl Agent {
             true => Vec::new(),
             false => compaction::history(window, talk.unwrap_or_else(Lang::current)),
         };
+        let left = self.plans.left(&claim.lease.session).await?.filter(|kept| kept.plan.is_open());
         channel_api::crash_point!("history.read");
+        // A plan of this very turn is in its journal, and people see it again.
+        let earlier = left.as_ref().filter(|kept| kept.turn != claim.lease.turn).map(|kept| &kept.plan);
+        if let Some(kept) = left.as_ref().filter(|kept| kept.turn == claim.lease.turn) {
+            self.journal.tell(&newest.id, LiveEvent::Plan(kept.plan.for_chat()));
+        }
         let setup = Setup {
             system: brief.text.clone(),
             history,
             input: vec![
-                self.said(&claim.lease.session, &claim.entries, &claim.backlog, (&*skills, &control.stop)).await,
+                self.said(&claim.lease.session, &claim.entries, &claim.backlog, (&*skills, &control.stop), earlier)
+                    .await,
             ],
             limits: Limits {
-                max_rounds: self.config.max_rounds,
+                max_rounds: subagent.as_ref().map_or(self.config.max_rounds, |subagent| subagent.rounds),
                 output_chars: self.config.tool_output_chars as usize,
                 ..Limits::default()
             },
             lang: Lang::of_text(&inbound.text).unwrap_or_else(Lang::current),
             tools: offered,
         };
-        let mut steps = Vec::new();
+        let max_rounds = setup.limits.max_rounds;
+        let (mut steps, mut settled) = (Vec::new(), Vec::new());
         let mut n = 0;
         let (mut usage, mut tally) = (Usage::default(), Tally::default());
         // What was paid before an interruption is part of what the turn takes.
@@ -438,6 +496,7 @@ impl Agent {
                     result: Value::String(interrupted_result()),
                     ..step.clone()
                 }));
+                settled.extend(journal.iter().filter(|step| !lost(step)).chain(&steps).cloned());
                 turn
             }
             None => Turn::new(setup),
@@ -445,6 +504,7 @@ impl Agent {
         let mut drive = self.drive(claim, control, asker, turn, tools);
         drive.prompt = brief.sections.clone();
         (drive.n, drive.steps, drive.usage, drive.tally) = (n, steps, usage, tally);
+        (drive.did, drive.max_rounds) = (Did::of(&settled), max_rounds);
         drive.skills = skills;
         drive.remember(claim.resume.as_deref().unwrap_or_default()).await;
         let mut run = drive.finish_turn().await?;
@@ -481,6 +541,8 @@ impl Agent {
             prompt: Value::Null,
             asker,
             entries: claim.entries.clone(),
+            did: Did::default(),
+            max_rounds: self.config.max_rounds,
             turn,
             n: 0,
             steps: Vec::new(),
@@ -531,6 +593,7 @@ impl Agent {
         entries: &[InboxEntry],
         backlog: &[store::Heard],
         (skills, stop): (&Skills, &CancellationToken),
+        plan: Option<&Plan>,
     ) -> Message {
         let now = self.clock.now_ms();
         let now =
@@ -561,10 +624,12 @@ impl Agent {
             (conversation.kind == ConversationKind::Group).then_some(name)
         });
         let collapsed = entries.iter().filter(|entry| entry.collapsed).count();
+        let errands = entries.iter().filter_map(|entry| subagents::note(entry.errand.as_ref()?));
         let mut notes: Vec<String> = (collapsed > 0)
             .then(|| format!("{collapsed} of these messages came while the queue was full and were put together here"))
             .into_iter()
             .chain(entries.iter().filter_map(|entry| errand_note(entry.errand.as_ref()?.kind)).map(str::to_owned))
+            .chain(errands)
             .collect();
         notes.extend(entries.iter().filter_map(|entry| match asked_skill(entry, skills)? {
             Asked::Use(skill) => Some(skills::command::note(skill, &self.briefing.shown(&skill.location))),
@@ -575,7 +640,9 @@ impl Agent {
             .map(|heard| Heard { name: heard.name.as_deref().unwrap_or(&heard.sender), text: &heard.text })
             .collect();
         let addressed = entries.iter().any(|entry| entry.inbound.addressed());
-        let input = UserText { entries: &said, now: &now, group, addressed, notes: &notes, backlog: &backlog };
+        let plan = plan.map(Plan::for_model);
+        let plan = plan.as_deref();
+        let input = UserText { entries: &said, now: &now, group, addressed, notes: &notes, plan, backlog: &backlog };
         let seen = self.model.sees() || self.models.values().any(|model| model.sees());
         let pictures = if seen { files::pictures(entries) } else { Vec::new() };
         Message::User { text: user_text(&input), pictures }
@@ -610,6 +677,9 @@ struct Drive<'a> {
     prompt: Value,
     asker: Asker,
     entries: Vec<InboxEntry>,
+    /// What its finished steps add up to.
+    did: Did,
+    max_rounds: u32,
     turn: Turn,
     /// The next step's place.
     n: u32,
@@ -654,6 +724,7 @@ impl Drive<'_> {
     }
 
     async fn end(mut self, ending: turn::Ending) -> Result<TurnRun, RunError> {
+        let report = self.report(&ending).await;
         let ended = match ending {
             turn::Ending::Answer { text, cut: false, .. } => Ended::Answer(text),
             turn::Ending::Answer { text, cut: true, .. } => {
@@ -671,6 +742,8 @@ impl Drive<'_> {
             ended,
             transcript: self.turn.transcript(),
             notes: self.turn.notes().to_vec(),
+            report,
+            said_here: self.did.said_here(),
             entries: self.entries,
             steps: self.steps,
             usage: self.usage,
@@ -686,6 +759,29 @@ impl Drive<'_> {
     fn lang(&self) -> Lang {
         let text = self.entries.last().map_or("", |entry| entry.inbound.text.as_str());
         Lang::of_text(text).unwrap_or_else(Lang::current)
+    }
+
+    /// What the journal says of a turn that kept a plan; and, where it ended before its plan did, how to go on.
+    async fn report(&self, ending: &turn::Ending) -> Option<String> {
+        if !self.did.planned() || *ending == turn::Ending::Stopped {
+            return None;
+        }
+        let kept = match self.agent.plans.of(&self.lease.session).await {
+            Ok(kept) => kept?,
+            Err(error) => {
+                warn!(%error, "the plan could not be read for the report");
+                return None;
+            }
+        };
+        let lang = self.lang();
+        let mut report = self.did.line(&kept.plan, lang);
+        let told = matches!(ending, turn::Ending::Failed { reason: FailReason::RoundLimit(_), .. });
+        let cut = matches!(ending, turn::Ending::Failed { .. }) || self.turn.round() >= self.max_rounds;
+        if kept.plan.is_open() && cut && !told {
+            report.push(' ');
+            report.push_str(&lang::plan_go_on(lang));
+        }
+        Some(report)
     }
 
     fn timed_out(&mut self) {
@@ -707,7 +803,7 @@ impl Drive<'_> {
         }
         debug!(entries = absorbed.len(), "the running turn absorbs newer messages");
         let with = (&*self.skills, &self.control.stop);
-        let message = self.agent.said(&self.lease.session, &absorbed, &[], with).await;
+        let message = self.agent.said(&self.lease.session, &absorbed, &[], with, None).await;
         if !self.turn.absorb(vec![message]) {
             // Too late for this turn: its answer settles them as merged, so they must not be lost silently.
             warn!("messages came after the turn's last step; they are answered by it as merged");
@@ -839,6 +935,7 @@ impl Drive<'_> {
             channel_api::crash_point!("tool.planned");
             self.record().await?;
             channel_api::crash_point!("tool.started");
+            self.show_step(group);
             let results = futures_util::future::join_all(group.iter().map(|call| self.run_tool(call))).await;
             channel_api::crash_point!("tool.ran");
             for ((call, started), result) in group.iter().zip(started).zip(results) {
@@ -848,6 +945,20 @@ impl Drive<'_> {
         self.record().await?;
         channel_api::crash_point!("tool.recorded");
         Ok(())
+    }
+
+    /// Says in the preview what runs, to those who may see it.
+    fn show_step(&self, group: &[PlannedCall]) {
+        if !self.agent.config.show_steps.to(self.asker) {
+            return;
+        }
+        let mut names: Vec<&str> =
+            group.iter().map(|call| call.name.as_str()).filter(|name| *name != turn::PLAN).collect();
+        names.dedup();
+        names.truncate(4);
+        if !names.is_empty() {
+            self.agent.journal.tell(&self.task, LiveEvent::Step(names.join(", ")));
+        }
     }
 
     fn started(&mut self, call: &PlannedCall) -> StepRecord {
@@ -951,6 +1062,7 @@ impl Drive<'_> {
             Err(error) => (StepState::Failed, error.to_string()),
         };
         self.steps.push(StepRecord { state, result: Value::String(text.clone()), ms, ..started });
+        self.did.saw(self.steps.last().expect("it was just pushed"));
         self.control.clear.send_replace(true);
         match result {
             Ok(text) => self.turn.tool_finished(&call.call_id, Ok(text)),

@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 use tracing::{info, warn};
 
 use crate::{
+    addressees::AddresseeStore,
     agent::{Agent, AgentConfig, Agents, SilentReplies, briefing::Briefing, prefix::Prefixes},
     channels::{self, BuildChannel, Channels, Entry},
     chats::{ChatStore, Chats},
@@ -31,6 +32,7 @@ use crate::{
     data_dir::{DataDir, DataDirError},
     delivery::{Delivery, Pace},
     egress::Egress,
+    errand::Errands,
     heartbeat::{self, Heartbeat, rows::InitiativeStore},
     http::{self, Http, hooks::Calls, initiative::Initiative},
     inbox::{Running, WakeUp},
@@ -54,6 +56,7 @@ use crate::{
         failover::{Failover, Rests},
     },
     outbox::LaneWakeUp,
+    plan::{PlanStore, Plans},
     schedule::{Scheduler, Schedules, rows::ScheduleStore},
     secrets::{Redactor, Secret},
     settlements::{Kv, Settlements},
@@ -63,8 +66,9 @@ use crate::{
         TurnStore, Upkeep,
         sqlite::{OpenError, SqliteStore},
     },
+    subagents::SubagentStore,
     supervisor::{self, Health, Watched},
-    tools::{Parts, Registry, exec::Commands, senses::Senses, skill::Works},
+    tools::{Acts, Nest, Parts, Registry, Rooms, Ways, exec::Commands, senses::Senses, skill::Works},
     upkeep::{self, Ready},
     worker::Worker,
     workspace,
@@ -220,10 +224,18 @@ pub fn tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
     let mut secrets: Vec<Secret> = loaded.secrets().map(Secret::new).collect();
     let token = std::fs::read_to_string(loaded.data_dir().join("token"));
     secrets.extend(token.ok().map(|token| Secret::new(token.trim())));
+    let subagents = loaded.config.agent.subagents;
     let config = loaded.config.tools.clone();
     let env = |name: &str| loaded.env.get(name).map(str::to_owned);
     let egress = config.web_fetch.enabled.then(|| Arc::new(Egress::new(&config.web_fetch, env, Arc::clone(clock))));
-    Parts { config, commands: commands(loaded), redactor: Redactor::new(&secrets), egress, ..Parts::default() }
+    Parts {
+        config,
+        commands: commands(loaded),
+        redactor: Redactor::new(&secrets),
+        egress,
+        subagents,
+        ..Parts::default()
+    }
 }
 
 /// The same with those who see, hear and speak, where their sections can be used: for listings.
@@ -311,6 +323,7 @@ pub fn build_agents(
     media: &Arc<MediaFolder>,
     (ledger, rests): (&Arc<Ledger>, &Rests),
     schedules: &Schedules,
+    acts: &Acts,
 ) -> Result<Agents, StartError> {
     let config = &loaded.config;
     let mut sections = config.models.clone();
@@ -327,6 +340,7 @@ pub fn build_agents(
     let home = config_home();
     let limits = &config.limits;
     parts.schedules = config.schedule.enabled.then(|| schedules.clone());
+    parts.acts = Some(acts.clone());
     let build = |id: &str, settings: AgentConfig, shelf: Arc<Shelf>, chosen: Option<Vec<String>>| {
         let section = if id == "main" { "agent".to_owned() } else { format!("agents.{id}") };
         let workspace = loaded.path(&settings.workspace);
@@ -345,6 +359,8 @@ pub fn build_agents(
             config: settings,
             turns: Arc::clone(store) as Arc<dyn TurnStore>,
             inbox: Arc::clone(store) as Arc<dyn InboxStore>,
+            plans: acts.plans.clone(),
+            subagents: Arc::clone(&acts.nest.subagents),
             journal: journal.clone(),
             clock: Arc::clone(clock),
             prefixes: Prefixes::default(),
@@ -507,8 +523,34 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         woken: WakeUp::default(),
         clock: Arc::clone(&clock),
     };
+    let plans = Plans::open(Arc::clone(&store) as Arc<dyn PlanStore>, journal.clone()).await?;
+    let subagents = Arc::clone(&store) as Arc<dyn SubagentStore>;
+    let addressees = Arc::clone(&store) as Arc<dyn AddresseeStore>;
+    let errands = Errands {
+        inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
+        work: work.clone(),
+        cap: config.agent.queue.cap,
+        clock: Arc::clone(&clock),
+    };
+    let acts = Acts {
+        plans: plans.clone(),
+        ways: Ways {
+            addressees: Arc::clone(&addressees),
+            channels: channels.clone(),
+            media: Arc::clone(&media),
+            lanes: lanes.clone(),
+        },
+        nest: Nest { subagents: Arc::clone(&subagents), work: work.clone() },
+        rooms: Rooms {
+            sessions: Arc::clone(&store) as Arc<dyn SessionStore>,
+            turns: Arc::clone(&store) as Arc<dyn TurnStore>,
+            addressees,
+            subagents: Arc::clone(&subagents),
+            errands,
+        },
+    };
     let agents =
-        build_agents(loaded, &shelf, &store, &journal, &clock, &media, (&ledger, health.models()), &schedules)?;
+        build_agents(loaded, &shelf, &store, &journal, &clock, &media, (&ledger, health.models()), &schedules, &acts)?;
     let reach = Reach { running: running.clone(), journal: journal.clone(), lanes: lanes.clone(), work: work.clone() };
     let access = open_access(&store, &channels, &clock, reach).await.map_err(StartError::Recover)?;
     let doors = doors(config, Lang::current());
@@ -531,6 +573,8 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         lanes: lanes.clone(),
         running: running.clone(),
         health: health.clone(),
+        plans,
+        subagents,
         journal: journal.clone(),
         marks: marks.clone(),
         stopping: life.stopping.clone(),

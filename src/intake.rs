@@ -31,6 +31,7 @@ use crate::{
     marks::{Marked, Marks},
     model::failover::Down,
     outbox::{self, Answers, LaneWakeUp},
+    plan::Plans,
     policy::Role,
     session::SessionKey,
     skills::Shelf,
@@ -39,6 +40,7 @@ use crate::{
         NewHeard, NewPairing, NewPart, OverCap, SessionChange, SessionStore, SpentAsk, SpentBy, SpentOf, StoreError,
         Stored, TurnStore, Who,
     },
+    subagents::SubagentStore,
     supervisor::{self, Health},
     upkeep::Ready,
 };
@@ -87,6 +89,10 @@ pub struct Intake {
     pub running: Running,
     /// How the channels are, for `/status`.
     pub health: Health,
+    /// For `/todo`.
+    pub plans: Plans,
+    /// For `/status`.
+    pub subagents: Arc<dyn SubagentStore>,
     /// Tells watchers.
     pub journal: Journal,
     /// Marks messages.
@@ -484,14 +490,26 @@ impl Intake {
                 let mut text = lang::status(lang, env!("CARGO_PKG_VERSION"), session, yes_no, waiting, mode.as_str());
                 let agent = entry.agent(&event.conversation, channels::sender(event));
                 text.push_str(&format!("\n{}", lang::status_agent(lang, agent)));
+                let subagents = self.subagents.subagents(session).await.map_err(unavailable)?;
+                if !subagents.is_empty() {
+                    let labels: Vec<&str> = subagents.iter().map(|subagent| subagent.label.as_str()).collect();
+                    text.push('\n');
+                    text.push_str(&lang::status_subagents(lang, labels.len(), labels.join(", ")));
+                }
                 if role == Role::Owner {
                     text.push_str(&self.channel_lines(lang));
                     text.push_str(&self.model_lines(lang));
                 }
                 (text, SessionChange::None)
             }
+            Command::Todo => {
+                let kept = self.plans.of(session).await.map_err(unavailable)?;
+                let plan = kept.filter(|kept| !kept.plan.items.is_empty()).map(|kept| kept.plan.for_chat());
+                (plan.unwrap_or_else(|| lang::plan_none(lang)), SessionChange::None)
+            }
             Command::Stop => {
-                let busy = row().await?.is_some_and(|row| row.running || row.pending > 0);
+                let busy = row().await?.is_some_and(|row| row.running || row.pending > 0)
+                    || !self.subagents.subagents(session).await.map_err(unavailable)?.is_empty();
                 let text = if busy { lang::stopped(lang) } else { lang::nothing_to_stop(lang) };
                 (text, SessionChange::Stop)
             }
@@ -715,7 +733,8 @@ impl Intake {
     /// Wakes whoever goes on after the commit, and answers the adapter.
     fn answer(&self, stored: Stored, kept: Kept) -> Accepted {
         match stored {
-            Stored::New { stops, steers, lanes, collapsed, events, .. } => {
+            Stored::New { stops, steers, lanes, collapsed, events, children, .. } => {
+                children.iter().for_each(|session| self.running.stop(session));
                 self.marks.committed(&events);
                 self.journal.committed(events);
                 if stops {

@@ -1130,8 +1130,8 @@ catalogue! {
 // Chat: the answers to commands.
 catalogue! {
     help() {
-        en: "I answer what you write. Commands:\n/help – this text\n/status – what is going on\n/whoami – your id and role\n/new – a new conversation\n/compact – summarise what was said, to make room\n/context – what the model is sent\n/stop (or “stop”) – stop what I am doing\n/queue collect|followup|steer|interrupt|default – what happens to messages while I work\n/usage – what models took and cost\n/model – which model answers here",
-        zh: "直接发消息即可。可用命令：\n/帮助 – 显示本说明\n/状态 – 查看当前情况\n/我是谁 – 查看您的 ID 和角色\n/新对话 – 开始新的对话\n/压缩 – 把较早的对话压缩成摘要\n/上下文 – 查看发给模型的内容大小\n/停止（或“停止”）– 停止当前任务\n/队列 合并|逐条|插入|打断|默认 – 设置忙碌时新消息的处理方式\n/用量 – 查看用量和费用\n/模型 – 查看或切换本会话的模型",
+        en: "I answer what you write. Commands:\n/help – this text\n/status – what is going on\n/whoami – your id and role\n/new – a new conversation\n/compact – summarise what was said, to make room\n/context – what the model is sent\n/stop (or “stop”) – stop what I am doing\n/todo – the plan of what I am doing\n/queue collect|followup|steer|interrupt|default – what happens to messages while I work\n/usage – what models took and cost\n/model – which model answers here",
+        zh: "直接发消息即可。可用命令：\n/帮助 – 显示本说明\n/状态 – 查看当前情况\n/我是谁 – 查看您的 ID 和角色\n/新对话 – 开始新的对话\n/压缩 – 把较早的对话压缩成摘要\n/上下文 – 查看发给模型的内容大小\n/停止（或“停止”）– 停止当前任务\n/计划 – 查看当前任务的计划\n/队列 合并|逐条|插入|打断|默认 – 设置忙碌时新消息的处理方式\n/用量 – 查看用量和费用\n/模型 – 查看或切换本会话的模型",
     }
     status(version, session, running, waiting, mode) {
         en: "crawfish {version}\nSession: {session}\nRunning now: {running}\nWaiting messages: {waiting}\nQueue mode: {mode}",
@@ -2278,6 +2278,40 @@ pub fn compaction_task(lang: Lang, before: Option<&str>, piece: &str, wanted: &s
     let before = before.map_or_else(String::new, |text| compaction_before(lang, text));
     let wanted = if wanted.is_empty() { String::new() } else { compaction_wanted(lang, wanted) };
     compaction_messages(lang, before, piece, wanted)
+}
+
+// Plans, words to other chats, sub-agents.
+catalogue! {
+    plan_report(done, total) {
+        en: "📋 Plan: {done} of {total} done",
+        zh: "📋 计划：完成 {done}/{total}",
+    }
+    plan_report_dropped(n) { en: ", {n} dropped", zh: "，放弃 {n}" }
+    plan_report_open(n) { en: ", {n} open", zh: "，未完成 {n}" }
+    plan_report_end() { en: ".", zh: "。" }
+    plan_report_ran(what) { en: ". Ran: {what}.", zh: "。已执行：{what}。" }
+    plan_report_failed(n) { en: " ({n} failed)", zh: "（失败 {n}）" }
+    plan_report_unknown(n) { en: " ({n} outcome unknown)", zh: "（结果未知 {n}）" }
+    plan_go_on() {
+        en: "Say “go on” and I continue with it.",
+        zh: "发“继续”，我就接着做。",
+    }
+    status_subagents(n, labels) {
+        en: "Sub-agents at work: {n} ({labels})",
+        zh: "正在工作的子助手：{n} 个（{labels}）",
+    }
+    subagent_failed(why) {
+        en: "It did not succeed: {why}",
+        zh: "没有成功：{why}",
+    }
+    subagent_nothing() {
+        en: "It ended without a word.",
+        zh: "它结束了，没有说什么。",
+    }
+    plan_none() {
+        en: "There is no plan in this conversation. I make one for tasks with several steps.",
+        zh: "当前对话没有计划。遇到多步骤的任务时我会列出计划。",
+    }
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ pub mod http;
 pub mod inspect;
 
 // What the stations stand on.
+pub mod addressees;
 pub mod chats;
 pub mod clock;
 pub mod config;
@@ -71,11 +72,13 @@ pub mod logs;
 pub mod media;
 pub mod memory;
 pub mod os;
+pub mod plan;
 pub mod policy;
 pub mod secrets;
 pub mod settlements;
 pub mod skills;
 pub mod store;
+pub mod subagents;
 pub mod supervisor;
 pub mod terminal;
 pub mod untrusted;

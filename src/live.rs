@@ -63,7 +63,7 @@ impl Progress {
 }
 
 impl Showing {
-    /// Begins to show the texts of `events`.
+    /// Begins to show what `events` tell.
     pub fn start(self, pace: LivePace, events: Option<mpsc::Receiver<LiveEvent>>) -> Progress {
         let (mut task, ended) = (JoinSet::new(), CancellationToken::new());
         task.spawn(self.run(pace, events, ended.clone()).in_current_span());
@@ -76,7 +76,7 @@ impl Showing {
         pace.filter(|pace| *pace != LivePace::Off)
     }
 
-    /// Shows the texts of `events` until `ended`; what is shown then. A call that is under way is waited for, [`CALL`] at
+    /// Shows what `events` tell until `ended`: the plan, the text below it, and what runs; what is shown then. A call that is under way is waited for, [`CALL`] at
     /// most.
     ///
     /// Between the first call and its row lies a moment: a crash there leaves a preview that nobody knows of any more. It
@@ -91,6 +91,7 @@ impl Showing {
         let Some(live) = channel.live() else { return self.shown };
         let clock = Arc::clone(&self.clock);
         let mut pacing = Pacing::new(pace, clock.monotonic().saturating_sub(self.waited), self.shown.is_some());
+        let mut now = Now::default();
         let mut text = Newer::default();
         loop {
             let until = match pacing.next(&text, clock.monotonic()) {
@@ -107,7 +108,7 @@ impl Showing {
                 tokio::select! {
                     biased;
                     () = ended.cancelled() => return self.shown,
-                    newer = newer_text(&mut events) => text.take(newer),
+                    newer = newer(&mut events) => text = now.with(newer),
                     () = rest => {}
                 }
                 continue;
@@ -115,7 +116,12 @@ impl Showing {
             if ended.is_cancelled() {
                 return self.shown;
             }
-            let says = if matches!(pace, LivePace::OneLine { .. }) { self.line.clone() } else { text.says.clone() };
+            let says = match pace {
+                // The one message there is: the plan says more than that the work goes on.
+                LivePace::OneLine { .. } if now.plan.is_empty() => self.line.clone(),
+                LivePace::OneLine { .. } => now.plan.clone(),
+                _ => text.says.clone(),
+            };
             let done = {
                 let call = AssertUnwindSafe(self.call(live, &says)).catch_unwind();
                 let limit = clock.sleep(CALL);
@@ -123,7 +129,7 @@ impl Showing {
                 loop {
                     tokio::select! {
                         done = &mut call => break done.unwrap_or_else(|_| Err(panicked(&self.to))),
-                        newer = newer_text(&mut events) => text.take(newer),
+                        newer = newer(&mut events) => text = now.with(newer),
                         () = &mut limit => break Err(SendError::Unknown("no answer within the time limit".to_owned())),
                     }
                 }
@@ -187,7 +193,7 @@ fn panicked(to: &Address) -> SendError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Newer {
     says: String,
-    /// It is no piece of an answer but the line that there is none yet: shown however short it is.
+    /// It is no piece of an answer but a plan, or the line that there is none yet: shown however short it is.
     waiting: bool,
 }
 
@@ -204,18 +210,47 @@ impl Newer {
     }
 }
 
-/// The next text; never when there are no more.
-async fn newer_text(events: &mut Option<mpsc::Receiver<LiveEvent>>) -> Newer {
+/// The next thing to show; never when there are no more.
+async fn newer(events: &mut Option<mpsc::Receiver<LiveEvent>>) -> LiveEvent {
     loop {
         match events {
             None => std::future::pending().await,
             Some(receiver) => match receiver.recv().await {
-                Some(LiveEvent::Text(text)) => return Newer::text(text),
-                Some(LiveEvent::Waiting(says)) => return Newer { says, waiting: true },
+                Some(
+                    shown @ (LiveEvent::Text(_) | LiveEvent::Waiting(_) | LiveEvent::Plan(_) | LiveEvent::Step(_)),
+                ) => return shown,
                 Some(_) => {}
                 None => *events = None,
             },
         }
+    }
+}
+
+/// What there is to show of a turn. The plan stands above the text, so that nobody takes one for the other.
+#[derive(Debug, Default)]
+struct Now {
+    plan: String,
+    text: Newer,
+    step: String,
+}
+
+impl Now {
+    /// All of it after this event.
+    fn with(&mut self, event: LiveEvent) -> Newer {
+        match event {
+            LiveEvent::Plan(plan) => self.plan = plan,
+            LiveEvent::Text(text) => {
+                self.text.take(Newer::text(text));
+                self.step.clear();
+            }
+            LiveEvent::Waiting(says) => self.text.take(Newer { says, waiting: true }),
+            LiveEvent::Step(step) => self.step = step,
+            LiveEvent::Started | LiveEvent::Settled(_) => {}
+        }
+        let step = if self.step.is_empty() { String::new() } else { format!("🔧 {} …", self.step) };
+        let all = [self.plan.as_str(), self.text.says.as_str(), step.as_str()];
+        let says = all.into_iter().filter(|piece| !piece.is_empty()).collect::<Vec<_>>().join("\n\n");
+        Newer { says, waiting: self.text.waiting || !self.plan.is_empty() }
     }
 }
 

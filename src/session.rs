@@ -52,6 +52,27 @@ impl SessionKey {
         }
     }
 
+    /// A sub-agent's session.
+    pub fn subagent(agent: &str, id: &str) -> Self {
+        let mut key = format!("agent:{agent}:subagent:");
+        push_escaped(&mut key, id);
+        Self(key)
+    }
+
+    /// Whether it is a sub-agent's.
+    pub fn is_subagent(&self) -> bool {
+        self.0
+            .strip_prefix("agent:")
+            .and_then(|rest| rest.split_once(':'))
+            .is_some_and(|(_, rest)| rest.starts_with("subagent:"))
+    }
+
+    /// The id of its agent.
+    pub fn agent(&self) -> &str {
+        let rest = self.0.strip_prefix("agent:").unwrap_or(&self.0);
+        rest.split(':').next().unwrap_or(rest)
+    }
+
     /// What the keys of a group's sessions have after their agent: `:telegram:group:-100`.
     pub fn group_segment(channel: &ChannelId, account_in_key: bool, group: &str) -> String {
         let mut segment = format!(":{}", channel.kind());

@@ -15,15 +15,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    addressees::AddresseeStore,
     chats::ChatStore,
     errand::Errand,
     heartbeat::rows::InitiativeStore,
     lang::Lang,
     ledger::money::{Cost, Costs},
     model::{Message, Usage},
+    plan::PlanStore,
     policy::Role,
     schedule::rows::ScheduleStore,
     session::SessionKey,
+    subagents::{Handback, SubagentStore},
     tools::Effect,
 };
 
@@ -339,6 +342,8 @@ pub enum Stored {
         stops: bool,
         /// A turn of the session runs and may absorb this entry.
         steers: bool,
+        /// Sessions of sub-agents whose turns run and were told to stop.
+        children: Vec<SessionKey>,
         /// Lanes that got parts in this commit.
         lanes: Vec<LaneKey>,
         /// The rows written for watchers: the end of a command, and of what it settled.
@@ -501,6 +506,8 @@ pub struct Finish {
     pub debounce_ms: i64,
     /// Set the first part of each lane that has no other open part to `sending` at once (the caller sends it).
     pub claim_parts: bool,
+    /// What it gives to another session.
+    pub handback: Option<Handback>,
     /// What the turn shows of its answer is not replaced by a part: it stays in the turn's row until somebody has taken it
     /// away ([`TurnStore::left_previews`]).
     pub preview_left: bool,
@@ -532,6 +539,8 @@ pub struct Finished {
     pub held: bool,
     /// Entries wait in this session.
     pub more: bool,
+    /// Sessions of sub-agents whose turns run and were told to stop (`/new`).
+    pub children: Vec<SessionKey>,
     /// The rows written for watchers.
     pub events: Vec<EventRow>,
 }
@@ -1548,6 +1557,9 @@ pub trait Store:
     + ChatStore
     + ScheduleStore
     + InitiativeStore
+    + PlanStore
+    + AddresseeStore
+    + SubagentStore
 {
 }
 
@@ -1560,6 +1572,9 @@ impl<T> Store for T where
         + AccessStore
         + ChannelStore
         + EventStore
+        + PlanStore
+        + AddresseeStore
+        + SubagentStore
         + Upkeep
         + ChatStore
         + ScheduleStore

@@ -9,17 +9,20 @@ use async_trait::async_trait;
 use channel_api::{Clock, Inbound, MediaRef, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     egress::{Egress, EgressConfig},
     errand::Errand,
     lang::Lang,
+    plan::Plans,
     policy::{Asker, Terms},
     schedule::Schedules,
     secrets::Redactor,
     session::SessionKey,
     skills::variables::Handed,
+    subagents::SubagentsConfig,
 };
 pub use crate::{model::ToolSpec, policy::Effect};
 
@@ -37,12 +40,20 @@ mod grep;
 mod ls;
 mod memory_get;
 mod memory_search;
+mod message;
 mod read;
 mod schedule;
 pub mod senses;
+mod sessions;
 pub mod skill;
+mod spawn;
+mod todo;
 mod web_fetch;
 mod write;
+
+pub use message::{Ways, said_here};
+pub use sessions::Rooms;
+pub use spawn::Nest;
 
 // What they stand on.
 mod broker;
@@ -78,7 +89,7 @@ impl ToolsConfig {
 }
 
 /// What tools stand on that is not of the call: made once, shared by all agents.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Parts {
     /// The settings.
     pub config: ToolsConfig,
@@ -92,6 +103,23 @@ pub struct Parts {
     pub egress: Option<Arc<Egress>>,
     /// Who sees, hears and speaks for a model that does not.
     pub senses: senses::Senses,
+    /// How many sub-agents there may be.
+    pub subagents: SubagentsConfig,
+    /// What reaches beyond the turn; `None` where no turn runs.
+    pub acts: Option<Acts>,
+}
+
+/// What the tools stand on that reach beyond their turn.
+#[derive(Clone)]
+pub struct Acts {
+    /// Where plans are kept.
+    pub plans: Plans,
+    /// Other chats.
+    pub ways: Ways,
+    /// Sub-agents.
+    pub nest: Nest,
+    /// Other sessions.
+    pub rooms: Rooms,
 }
 
 /// Every tool that comes with the gateway: the one list.
@@ -104,8 +132,18 @@ pub fn builtin(parts: &Parts) -> Vec<Arc<dyn Tool>> {
         Arc::new(memory_get::GetMemory),
         Arc::new(memory_search::SearchMemory),
         Arc::new(read::ReadFile),
+        Arc::new(message::SendMessage {
+            ways: parts.acts.as_ref().map(|acts| acts.ways.clone()),
+            redactor: parts.redactor.clone(),
+        }),
+        Arc::new(sessions::OtherSessions { rooms: parts.acts.as_ref().map(|acts| acts.rooms.clone()) }),
+        Arc::new(todo::Todo { plans: parts.acts.as_ref().map(|acts| acts.plans.clone()) }),
         Arc::new(write::WriteFile),
     ];
+    if parts.subagents.at_once > 0 {
+        let nest = parts.acts.as_ref().map(|acts| acts.nest.clone());
+        tools.push(Arc::new(spawn::SpawnAgent { nest, config: parts.subagents }));
+    }
     if parts.config.exec.enabled {
         tools.push(Arc::new(exec::Exec::new(
             parts.config.exec.clone(),
@@ -163,6 +201,17 @@ pub struct Call {
     pub errand: Option<Errand>,
     /// The person's language.
     pub lang: Lang,
+}
+
+impl Call {
+    /// A key of this call, the `n`th of it: the same for a second run of the same call, and of no other. 26 characters, as a
+    /// ULID has.
+    pub fn key(&self, n: usize) -> String {
+        let digest = Sha256::digest(format!("{}\n{}\n{n}", self.turn, self.call_id));
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        ulid::Ulid::from(u128::from_be_bytes(bytes)).to_string()
+    }
 }
 
 /// What a call may use.

@@ -6,7 +6,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use channel_api::{Clock, Level, LivePace, Mark, Reply, ReplyKind, Settled, TurnId};
+use channel_api::{Clock, Level, Mark, Reply, ReplyKind, Settled, TurnId};
 use futures_util::FutureExt;
 use tokio::{
     sync::watch,
@@ -35,6 +35,7 @@ use crate::{
         BootId, Claim, ClaimAsk, ClaimKind, Finish, Finished, InboxEntry, InboxStore, NewPart, NextSuspect, Release,
         Released, Shown, StoreError, TurnOutcome, TurnStore,
     },
+    subagents::{self, How},
     typing,
 };
 
@@ -309,7 +310,7 @@ impl Worker {
 
     /// Shows that an answer is being written, where the platform can and somebody waits for one.
     fn typing(&self, claim: &Claim, steps: watch::Receiver<bool>) -> Option<impl Future<Output = ()> + use<>> {
-        let newest = claim.entries.last()?;
+        let newest = claim.entries.last().filter(|entry| !subagents::reports(entry.errand.as_ref()))?;
         let addressed = claim.entries.iter().any(|entry| entry.inbound.addressed());
         let entry = self.channels.get(&newest.inbound.channel)?;
         let quiet = Command::of(&newest.inbound).is_some() || is_quiet(newest);
@@ -322,7 +323,7 @@ impl Worker {
 
     /// Shows the answer while it is written, where the platform can and somebody waits for it.
     fn live(&self, claim: &Claim) -> Option<Progress> {
-        let newest = &claim.entries.last()?;
+        let newest = claim.entries.last().filter(|entry| !subagents::reports(entry.errand.as_ref()))?;
         let inbound = &newest.inbound;
         let addressed = claim.entries.iter().any(|entry| entry.inbound.addressed());
         // Whoever waits in place has the answer there.
@@ -335,7 +336,7 @@ impl Worker {
         // What waited in the queue is answered soon now; what was tried before has kept its sender waiting.
         let tried = claim.entries.iter().filter(|entry| entry.attempts > 0);
         let asked_at = tried.map(|entry| entry.received_at).min().unwrap_or(i64::MAX);
-        let texts = matches!(pace, LivePace::Edits { .. }).then(|| self.journal.wait_for(&newest.id));
+        let events = Some(self.journal.wait_for(&newest.id));
         let showing = Showing {
             channel: Arc::clone(channel),
             to: to.clone(),
@@ -346,7 +347,7 @@ impl Worker {
             shown: claim.shown.clone(),
             waited: Duration::from_millis(u64::try_from(self.clock.now_ms().saturating_sub(asked_at)).unwrap_or(0)),
         };
-        Some(showing.start(pace, texts))
+        Some(showing.start(pace, events))
     }
 
     fn mark<'a>(&self, entries: impl IntoIterator<Item = &'a InboxEntry>, mark: Mark) {
@@ -390,6 +391,18 @@ impl Worker {
         {
             reply.text = format!("{}\n\n{below}", reply.text);
         }
+        let how = match (&outcome, &run.ended) {
+            (TurnOutcome::Stopped, _) => How::Stopped,
+            (TurnOutcome::Failed(line), _) => How::Failed(line),
+            (_, Ended::Answer(text) | Ended::Notice(text)) => How::Said(text),
+            (_, Ended::Failed(line)) => How::Failed(line),
+            (_, Ended::Silent(_)) => How::Said(""),
+            (_, Ended::Stopped) => How::Stopped,
+        };
+        let handback = subagents::handback(answered, &lease.session, how, self.clock.now_ms());
+        // Whoever gave the work hears of it, and nobody else.
+        let reply = if handback.is_some() { None } else { reply };
+        let gives = handback.is_some();
         let mut parts = match (&reply, self.channels.get(&answered.inbound.channel)) {
             (Some(reply), Some(entry)) => {
                 // No platform knows an errand.
@@ -400,6 +413,10 @@ impl Worker {
             }
             _ => Vec::new(),
         };
+        if answered.errand.is_some() {
+            // No message of the platform's has that id.
+            parts.iter_mut().for_each(|part| part.in_reply_to = None);
+        }
         let left = shown.filter(|shown| !replaced(&mut parts, shown));
         let mark = match &outcome {
             // Nothing else says that it was heard.
@@ -438,6 +455,7 @@ impl Worker {
             now: self.clock.now_ms(),
             debounce_ms: self.debounce_ms,
             claim_parts: true,
+            handback,
             preview_left: left.is_some(),
             traceless,
         };
@@ -446,7 +464,8 @@ impl Worker {
         let finished = self.commit("finish", || self.inbox.finish(finish.clone())).await;
         channel_api::crash_point!("finish.done");
         self.running.end(&session);
-        let Some(Finished { lanes, sending, events, more, .. }) = finished else { return };
+        let Some(Finished { lanes, sending, events, more, children, .. }) = finished else { return };
+        children.iter().for_each(|session| self.running.stop(session));
         self.lanes.send(sending);
         if !lanes.is_empty() {
             self.lanes.wake(lanes);
@@ -460,7 +479,7 @@ impl Worker {
         self.mark(run.entries.iter().rev().skip(1), Mark::None);
         self.mark([answered], mark);
         channel_api::crash_point!("finish.told");
-        if more {
+        if more || gives {
             self.work.wake();
         }
         info!(entry = %answered.id, entries = run.entries.len(), outcome = ?finish_name(&settled), "turn done");
@@ -473,6 +492,9 @@ impl Worker {
     async fn files(&self, agent: &str, session: &SessionKey, run: &TurnRun) -> Sent {
         let (Ended::Answer(raw), Some(agent)) = (&run.ended, self.agents.get(agent)) else { return Sent::default() };
         let Outcome::Reply(answer) = Outcome::from_text(raw, &Policy::default()) else { return Sent::default() };
+        if run.entries.iter().any(|entry| subagents::reports(entry.errand.as_ref())) {
+            return Sent::default();
+        }
         let role = run.entries.iter().map(|entry| entry.role).min().unwrap_or(Role::Stranger);
         agent.sent(session, role, &answer).await
     }
@@ -520,7 +542,8 @@ impl Worker {
             Ended::Failed(line) if !addressed || is_unasked(answered) => (TurnOutcome::Failed(line.clone()), None),
             Ended::Failed(line) => {
                 let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
-                (TurnOutcome::Failed(line.clone()), Some(Reply::error(lang::turn_failed(lang, line))))
+                let said = reported(lang::turn_failed(lang, line), run);
+                (TurnOutcome::Failed(line.clone()), Some(Reply::error(said)))
             }
             Ended::Notice(text) => {
                 let reply = Reply { kind: ReplyKind::Notice, ..Reply::message(text) };
@@ -528,7 +551,10 @@ impl Worker {
             }
             Ended::Answer(raw) => {
                 let group = inbound.conversation.kind == channel_api::ConversationKind::Group;
-                let policy = Policy { may_be_silent: group || self.silent_everywhere, ..Policy::default() };
+                let policy = Policy {
+                    may_be_silent: group || self.silent_everywhere || !run.said_here.is_empty(),
+                    ..Policy::default()
+                };
                 let outcome = Outcome::from_text(raw, &policy);
                 if addressed && outcome.wants_answer(&policy) {
                     let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
@@ -537,6 +563,11 @@ impl Worker {
                 }
                 match outcome {
                     Outcome::Silent(why) => (TurnOutcome::Silent(why.as_str().to_owned()), None),
+                    Outcome::Reply(text)
+                        if text.media.is_empty() && run.said_here.iter().any(|said| same_words(said, &text.text)) =>
+                    {
+                        (TurnOutcome::Silent("already_sent".to_owned()), None)
+                    }
                     Outcome::Reply(text) => {
                         let quote = match text.reply_to {
                             ReplyTo::Auto => None,
@@ -550,6 +581,7 @@ impl Worker {
                             words =
                                 lang::turn_file_not_sent(Lang::of_text(&inbound.text).unwrap_or_else(Lang::current));
                         }
+                        let words = reported(words, run);
                         (TurnOutcome::Replied, Some(Reply { quote, attachments, ..Reply::message(words) }))
                     }
                 }
@@ -602,8 +634,9 @@ impl Worker {
     }
 
     fn apology(&self, entries: &[InboxEntry], now: i64) -> Vec<NewPart> {
-        // Of a tick or a hook nobody waits for a word: its status says what became of it.
+        // Of a tick or a hook nobody waits for a word: its status says what became of it. Of what reports, its giver hears.
         let told = entries.iter().rev().find(|entry| entry.inbound.addressed() && !is_unasked(entry));
+        let told = told.filter(|entry| !subagents::reports(entry.errand.as_ref()));
         told.map_or_else(Vec::new, |entry| self.channels.apology(&entry.id, &entry.inbound, now))
     }
 
@@ -650,6 +683,20 @@ fn replaced(parts: &mut [NewPart], shown: &Shown) -> bool {
         first.replaces = Some(shown.preview.id.clone());
     }
     there
+}
+
+/// Whether both say the same, however they are broken into lines.
+fn same_words(a: &str, b: &str) -> bool {
+    a.split_whitespace().eq(b.split_whitespace())
+}
+
+/// The last word of a turn with what its journal says below it.
+fn reported(words: String, run: &TurnRun) -> String {
+    match &run.report {
+        Some(report) if words.trim().is_empty() => report.clone(),
+        Some(report) => format!("{}\n\n{report}", words.trim_end()),
+        None => words,
+    }
 }
 
 async fn cleared(alone: Option<&mut Alone>) {

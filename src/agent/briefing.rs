@@ -39,6 +39,8 @@ pub struct Briefing {
 /// What decides about a prompt besides the files.
 #[derive(Clone, Copy, Debug)]
 pub struct Need<'a> {
+    /// How much of the prompt.
+    pub mode: Mode,
     /// The lowest role of what is answered.
     pub role: Role,
     /// MEMORY.md may be shown.
@@ -80,6 +82,7 @@ struct Cache {
 
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
+    minimal: bool,
     role: Role,
     memory: bool,
     silent: bool,
@@ -148,6 +151,7 @@ impl Briefing {
             cache.briefs.clear();
         }
         let key = Key {
+            minimal: need.mode != Mode::Full,
             role: need.role,
             memory: need.memory,
             silent: need.silent,
@@ -182,7 +186,7 @@ impl Briefing {
     fn assemble(&self, need: &Need<'_>, tools: &[ToolSpec], files: &[WorkspaceFile], skills: &[SkillEntry]) -> Prompt {
         let os = format!("{} ({})", std::env::consts::OS, std::env::consts::ARCH);
         assemble(&PromptInput {
-            mode: Mode::Full,
+            mode: need.mode,
             lang: need.lang,
             agent: &self.agent,
             files,

@@ -37,6 +37,7 @@ impl Agent {
         let asker = Asker { role: newest.role, direct: !group };
         let skills = self.briefing.skills();
         let need = Need {
+            mode: super::prompt::Mode::Full,
             role: newest.role,
             memory: newest.role == Role::Owner && !group,
             silent: false,

@@ -162,6 +162,9 @@ fn core_rules(prompt: &mut Prompt, input: &PromptInput<'_>, rules: &Rules) {
         prompt.push("tooling", fill(rules.get("tooling"), &[("tools", &tools.join(", "))]));
         prompt.push("tool_call_style", rules.get("tool_call_style").to_owned());
     }
+    if has("todo") {
+        prompt.push("plans", rules.get("plans").to_owned());
+    }
     prompt.push("safety", rules.get("safety").to_owned());
     if shows_skills(input) {
         prompt.push("skills", rules.get("skills").to_owned());

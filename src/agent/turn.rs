@@ -363,6 +363,8 @@ const STOPPED_DURING: &str = "Stopped while it ran. Its outcome is unknown; chec
 const UNVERIFIED: &str = "Not run: an earlier call of this turn was interrupted by a restart and its outcome is unknown. \
      First look with a reading tool whether it took effect, then decide what is still to be done.";
 const NO_OUTPUT: &str = "(no output)";
+/// The tool whose calls change the plan and nothing else.
+pub const PLAN: &str = "todo";
 
 impl Turn {
     /// A turn that has not begun.
@@ -942,7 +944,8 @@ impl Turn {
                 Some(Err(text)) => (false, text),
                 None => continue,
             };
-            let changes = fine && effect.is_some_and(|effect| effect != Effect::Read);
+            // A plan that says "done" has done nothing.
+            let changes = fine && slot.name != PLAN && effect.is_some_and(|effect| effect != Effect::Read);
             self.changed |= changes;
             if fine {
                 if self.failed_effect.as_deref() == Some(slot.name.as_str()) {

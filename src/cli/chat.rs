@@ -188,6 +188,12 @@ impl View {
                 }
             }
             "text_reset" if self.shown == Shown::Live => self.void(),
+            "plan" if self.shown == Shown::Live => {
+                self.void();
+                eprint!("{}", checklist(&event["items"]));
+            }
+            // The plan itself says it.
+            "tool_start" | "tool_end" if text("tool") == "todo" && event["ok"].as_bool() != Some(false) => {}
             "tool_start" if self.shown == Shown::Live => {
                 self.void();
                 let args = terminal::escape_line(&flat(&event["args"])).into_owned();
@@ -257,6 +263,20 @@ impl View {
     }
 }
 
+/// A plan as lines of the terminal.
+fn checklist(items: &Value) -> String {
+    let line = |item: &Value| {
+        let sign = match item["state"].as_str() {
+            Some("done") => "☑",
+            Some("doing") => "▶",
+            Some("dropped") => "☒",
+            _ => "☐",
+        };
+        format!("  {sign} {}\n", terminal::escape_line(item["text"].as_str().unwrap_or_default()))
+    };
+    items.as_array().map(|items| items.iter().map(line).collect()).unwrap_or_default()
+}
+
 fn flat(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -287,5 +307,12 @@ mod tests {
         assert_eq!(view.written, "two");
         assert_eq!(view.event(&json!({ "type": "task_failed", "error": "x\u{1b}" })), Some(Exit::Failure));
         assert_eq!(view.event(&json!(null)), None);
+        let items =
+            json!([{ "text": "look\u{1b}[2J", "state": "done" }, { "text": "写", "state": "doing" }, { "text": "x" }]);
+        let lines = checklist(&items);
+        assert!(
+            !lines.contains('\u{1b}') && lines.ends_with("  ▶ 写\n  ☐ x\n") && lines.starts_with("  ☑ look"),
+            "{lines}"
+        );
     }
 }

@@ -8,7 +8,10 @@ use serde_json::json;
 
 use super::{exit::Exit, reach, show};
 use crate::{
-    agent::briefing::{Briefing, Need},
+    agent::{
+        briefing::{Briefing, Need},
+        prompt::Mode,
+    },
     app,
     clock::SystemClock,
     config::Env,
@@ -67,6 +70,7 @@ impl Prompt {
         let asker = Asker { role, direct: true };
         let specs = tools.narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow).specs();
         let need = Need {
+            mode: Mode::Full,
             role,
             memory: role == Role::Owner,
             silent: true,

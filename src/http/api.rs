@@ -179,6 +179,7 @@ pub async fn prompt(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answe
     let agent = server.http.agents.get(ask.agent.as_deref().unwrap_or("main")).ok_or_else(Refusal::not_found)?;
     let channel = web::owner_channel();
     let need = Need {
+        mode: crate::agent::prompt::Mode::Full,
         role: Role::Owner,
         memory: true,
         silent: true,

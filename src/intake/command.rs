@@ -24,6 +24,8 @@ pub enum Command {
     Stop,
     /// The session's queue mode: show it, set it, or (`Some(None)`) go back to the channel's.
     Queue(Option<Option<QueueMode>>),
+    /// The plan of the session's long task.
+    Todo,
     /// A queue mode that does not exist.
     BadQueueMode(String),
     /// The session's model: a row of the queue, not answered at intake.
@@ -138,13 +140,14 @@ impl Command {
         };
         let command = match name {
             "help" | "start" | "commands" | "帮助" | "命令" => Self::Help,
-            "status" | "状态" => Self::Status,
+            "status" | "subagents" | "状态" | "子助手" => Self::Status,
             "whoami" | "id" | "我是谁" => Self::WhoAmI,
             // With words behind it, it is a message: they are not dropped.
             "new" | "新对话" | "新会话" if argument.is_empty() => Self::New,
             "compact" | "压缩" => Self::Compact(as_written(&folded).collect::<Vec<_>>().join(" ")),
             "context" | "上下文" => Self::Context,
             "stop" | "abort" | "停止" | "停" => Self::Stop,
+            "todo" | "plan" | "计划" | "待办" if argument.is_empty() => Self::Todo,
             "queue" | "队列" => match argument {
                 "" => Self::Queue(None),
                 "default" | "reset" | "默认" => Self::Queue(Some(None)),
@@ -242,6 +245,9 @@ mod tests {
             ("stop!", Some(Command::Stop)),
             ("停止。", Some(Command::Stop)),
             ("停\u{200b}", Some(Command::Stop)),
+            ("/todo", Some(Command::Todo)),
+            ("/计划", Some(Command::Todo)),
+            ("/todo buy milk", None),
             ("/queue", Some(Command::Queue(None))),
             ("/queue steer", Some(Command::Queue(Some(Some(QueueMode::Steer))))),
             ("/队列 打断", Some(Command::Queue(Some(Some(QueueMode::Interrupt))))),

@@ -52,6 +52,8 @@ async fn kit_with(edits: Edits, more: &str) -> Kit {
         running: Running::default(),
         health: Default::default(),
         journal: Journal::new(),
+        subagents: store.clone(),
+        plans: Plans::open(store.clone(), Journal::new()).await.expect("it is read"),
         marks: Marks::new(channels.clone(), Switch::Off, clock.clone()).0,
         stopping: CancellationToken::new(),
         senders: SenderRates::default(),

@@ -370,3 +370,14 @@ fn nothing_is_shown_too_early_too_often_or_twice() {
     assert_eq!(line.next(&Newer::text("".to_owned()), SECOND * 15), Next::Call);
     assert_eq!(Pacing::new(LivePace::Off, now, false).next(&Newer::text("abc".to_owned()), now), Next::Wait(None));
 }
+
+#[test]
+fn the_plan_stands_above_the_text_and_a_step_below_it() {
+    let mut now = Now::default();
+    let says = |says: &str, waiting| Newer { says: says.to_owned(), waiting };
+    assert_eq!(now.with(LiveEvent::Step("exec".to_owned())), says("🔧 exec …", false));
+    // A plan is shown however short it is.
+    assert_eq!(now.with(LiveEvent::Plan("📋 0/1".to_owned())), says("📋 0/1\n\n🔧 exec …", true));
+    assert_eq!(now.with(LiveEvent::Text("so".to_owned())), says("📋 0/1\n\nso", true));
+    assert_eq!(now.with(LiveEvent::Step("read, ls".to_owned())), says("📋 0/1\n\nso\n\n🔧 read, ls …", true));
+}

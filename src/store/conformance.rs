@@ -18,11 +18,15 @@ use super::{
     Welcome, Who,
 };
 use crate::{
+    addressees::Word,
+    errand::{Errand, ErrandKind},
     lang::Lang,
     ledger::money::{Cost, Costs},
     model::{Message, ToolCall, Usage},
+    plan::Plan,
     policy::Role,
     session::SessionKey,
+    subagents::{How, Spawned, Subagent, handback},
     tools::Effect,
 };
 
@@ -130,6 +134,10 @@ suite!(
         blocking_ends_everything_of_one_sender,
         a_block_of_a_kind_holds_on_every_account,
         what_a_blocked_sender_left_to_go_on_is_settled,
+        a_plan_is_kept_until_its_session_begins_anew,
+        a_word_to_another_chat_is_stored_once_and_heard_there,
+        a_result_is_given_back_with_the_end_of_its_turn_and_once,
+        what_was_stopped_or_buried_reports_as_it_should,
     ]
 );
 
@@ -285,6 +293,7 @@ pub fn finish_of_lease(lease: &Lease, id: &str) -> Finish {
         now: 2_500,
         debounce_ms: 0,
         claim_parts: false,
+        handback: None,
         preview_left: false,
         traceless: false,
     }
@@ -2329,4 +2338,145 @@ async fn what_a_blocked_sender_left_to_go_on_is_settled(store: &dyn Store) {
     let next = self::claim(store).await;
     assert_eq!(ids(&next), ["2"]);
     assert_eq!(silent(store, "1").await.as_deref(), Some("stopped"));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Plans, words to other chats, sub-agents.
+
+fn plan_of(states: &[&str]) -> Plan {
+    let list: Vec<Value> = states.iter().map(|state| json!({ "text": "step", "state": state })).collect();
+    Plan::of(&list).expect("a plan")
+}
+
+async fn a_plan_is_kept_until_its_session_begins_anew(store: &dyn Store) {
+    accept_all(store, vec![new_entry("1", "s", "a"), new_entry("x", "other", "a")]).await;
+    let running = claim(store).await;
+    let turn = &running.lease.turn;
+    assert_eq!(store.plan(&key("s")).await, Ok(None));
+    let half = plan_of(&["done", "pending"]);
+    let events = store.put_plan(&key("s"), turn, &half, 1_500).await.expect("it runs");
+    assert_eq!(events.len(), 1);
+    assert_eq!(
+        (events[0].task.as_str(), events[0].kind.as_str(), &events[0].data),
+        ("in_1", "plan", &half.for_event())
+    );
+    assert_eq!(store.put_plan(&key("s"), turn, &half, 1_600).await, Ok(Vec::new()), "a second time is nothing new");
+    for (session, turn) in [("other", turn.clone()), ("s", TurnId::from("tn_ghost"))] {
+        let refused = store.put_plan(&key(session), &turn, &half, 1_500).await;
+        assert_eq!(refused, Err(StoreError::Fenced), "{session}");
+    }
+    recover(store, "bt_2").await;
+    let kept = store.plan(&key("s")).await.expect("reads").expect("it outlives the process");
+    assert_eq!((&kept.plan, &kept.turn, kept.updated_at), (&half, turn, 1_500));
+    assert_eq!(store.open_plans().await, Ok(vec![key("s")]));
+    store.reset(&key("s"), 3_000).await.expect("resets");
+    assert_eq!(store.plan(&key("s")).await, Ok(None));
+    assert_eq!(store.open_plans().await, Ok(Vec::new()));
+    let again = suspect(store, "bt_2").await.expect("it goes on");
+    store.put_plan(&key("s"), &again.lease.turn, &plan_of(&["done", "dropped"]), 4_000).await.expect("it runs");
+    assert_eq!(store.open_plans().await, Ok(Vec::new()), "nothing of it is open");
+}
+
+async fn a_word_to_another_chat_is_stored_once_and_heard_there(store: &dyn Store) {
+    let owner = NewEntry { role: Role::Owner, ..new_entry("2", "t", "o") };
+    accept_all(store, vec![new_entry("1", "s", "a"), owner]).await;
+    let told = store.addressee(&key("s")).await.expect("reads").expect("somebody wrote there");
+    assert_eq!((told.address.lane.as_str(), told.sender.id.as_str(), told.owners), ("s", "a", false));
+    assert!(store.addressee(&key("t")).await.expect("reads").expect("known").owners);
+    assert_eq!(store.addressee(&key("nobody")).await, Ok(None));
+    assert_eq!(store.addressees(9).await.expect("reads").len(), 2);
+
+    let running = claim(store).await;
+    let said = Word {
+        session: key("s"),
+        turn: running.lease.turn.clone(),
+        parts: vec![new_part("w", None, "t")],
+        heard: Some((key("t"), "late".to_owned())),
+        now: 2_000,
+    };
+    assert_eq!(store.say(said.clone()).await, Ok(vec![lane_of("t")]));
+    assert_eq!(store.say(said.clone()).await, Ok(Vec::new()), "once");
+    let ghost = Word { turn: TurnId::from("tn_ghost"), parts: vec![new_part("v", None, "t")], ..said };
+    assert_eq!(store.say(ghost).await, Err(StoreError::Fenced));
+    assert_eq!(to_send(store, "t", 2_000).await.part, new_part("w", None, "t").part);
+    let heard = store.messages(&key("t"), 0, 9).await.expect("reads");
+    let words = Message::Assistant { text: "late".to_owned(), calls: Vec::new(), opaque: None };
+    assert_eq!(heard.iter().map(|row| &row.message).collect::<Vec<_>>(), [&words]);
+}
+
+fn child(name: &str, parent: &str) -> (Subagent, NewEntry) {
+    let errand = Errand {
+        kind: ErrandKind::Spawn,
+        id: name.to_owned(),
+        model: None,
+        parent: Some(key(parent)),
+        depth: 1,
+        tick: None,
+    };
+    let subagent = Subagent {
+        session: key(name),
+        parent: key(parent),
+        label: name.to_owned(),
+        tools: Some(vec!["read".to_owned()]),
+        rounds: 3,
+        created_at: 1_000,
+        ended_at: None,
+    };
+    (subagent, NewEntry { errand: Some(errand), ..new_entry(name, name, "a") })
+}
+
+async fn spawn(store: &dyn Store, name: &str, parent: &str, most: u32) -> Spawned {
+    let (subagent, task) = child(name, parent);
+    store.spawn(subagent, task, most).await.expect("stores")
+}
+
+fn given(claim: &Claim, how: How<'_>) -> Finish {
+    let back = handback(&claim.entries[0], &claim.lease.session, how, 2_500);
+    Finish { handback: Some(back.expect("it reports")), ..finish_of(claim, Vec::new()) }
+}
+
+async fn a_result_is_given_back_with_the_end_of_its_turn_and_once(store: &dyn Store) {
+    assert_eq!(spawn(store, "c", "p", 1).await, Spawned::New);
+    assert_eq!(spawn(store, "c", "p", 1).await, Spawned::Known);
+    assert_eq!(spawn(store, "d", "p", 1).await, Spawned::TooMany(1));
+    assert_eq!(store.addressee(&key("c")).await, Ok(None), "an errand is nobody's chat");
+    let (expected, _) = child("c", "p");
+    assert_eq!(store.subagents(&key("p")).await, Ok(vec![expected.clone()]));
+    let running = claim(store).await;
+    store.finish(given(&running, How::Said("found"))).await.expect("finishes");
+    assert_eq!(store.finish(given(&running, How::Said("found"))).await.err(), Some(StoreError::Fenced));
+    assert_eq!(store.subagents(&key("p")).await, Ok(Vec::new()));
+    let ended = Subagent { ended_at: Some(2_500), ..expected };
+    assert_eq!(store.subagent(&key("c")).await, Ok(Some(ended)));
+    let report = claim_at(store, 3_000).await.expect("the parent hears of it");
+    let errand = report.entries[0].errand.clone().expect("an errand");
+    assert_eq!((&report.lease.session, errand.kind, errand.depth), (&key("p"), ErrandKind::Report, 1));
+    assert_eq!((report.entries[0].inbound.text.as_str(), report.entries[0].role), ("found", Role::Member));
+    nothing_due(store, 9_000).await;
+}
+
+async fn what_was_stopped_or_buried_reports_as_it_should(store: &dyn Store) {
+    for name in ["c", "d"] {
+        assert_eq!(spawn(store, name, "p", 9).await, Spawned::New);
+    }
+    let running = claim(store).await;
+    assert_eq!(spawn(store, "grandchild", "c", 9).await, Spawned::New);
+    let stored = accept(store, vec![command("stop", "p", SessionChange::Stop)]).await;
+    assert!(matches!(&stored[0], Stored::New { children, .. } if *children == [key("c")]), "{stored:?}");
+    assert_eq!(store.stop_asked(&running.lease).await, Ok(true));
+    for waited in ["d", "grandchild"] {
+        assert_eq!(settled(store, waited).await.expect("settled").silent.as_deref(), Some("stopped"), "{waited}");
+    }
+    // It had its answer when it was told to stop: nobody hears of it.
+    store.finish(given(&running, How::Said("too late"))).await.expect("finishes");
+    nothing_due(store, 9_000).await;
+
+    assert_eq!(spawn(store, "e", "p", 9).await, Spawned::New);
+    for _ in 0..5 {
+        let failed = claim_at(store, 9_000).await.expect("it is tried again");
+        store.release(release_of(&failed, Some("the model is gone"))).await.expect("releases");
+    }
+    let report = claim_at(store, 9_000).await.expect("the parent hears of the failure");
+    assert_eq!(report.lease.session, key("p"));
+    assert!(report.entries[0].inbound.text.contains("the model is gone"), "{:?}", report.entries[0].inbound.text);
 }

@@ -16,6 +16,7 @@ use sqlx::{
 use super::{LaneKey, StoreError};
 
 mod access;
+mod addressee;
 mod amend;
 mod channel;
 mod chat;
@@ -27,8 +28,10 @@ mod inbox;
 mod initiative;
 mod ledger;
 mod outbox;
+mod plan;
 mod schedule;
 mod session;
+mod subagent;
 mod turn;
 mod upkeep;
 mod writer;
@@ -153,6 +156,7 @@ fn migrator() -> Migrator {
         (6, "errand", include_str!("../../migrations/sqlite/0006_errand.sql")),
         (8, "initiative", include_str!("../../migrations/sqlite/0008_initiative.sql")),
         (9, "ledger", include_str!("../../migrations/sqlite/0009_ledger.sql")),
+        (10, "acts", include_str!("../../migrations/sqlite/0010_acts.sql")),
         (13, "context", include_str!("../../migrations/sqlite/0013_context.sql")),
     ];
     Migrator::with_migrations(

@@ -84,6 +84,10 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("sendmessage", "message"),
     ("updateplan", "todo"),
     ("todowrite", "todo"),
+    ("writetodos", "todo"),
+    ("todolist", "todo"),
+    ("settodos", "todo"),
+    ("updatetodos", "todo"),
 ];
 
 /// Names of tools of this gateway and of others like it, squeezed, beside those in [`SYNONYMS`].
@@ -162,6 +166,7 @@ const ARGUMENTS: &[(&str, Aliases)] = &[
         ],
     ),
     ("ls", &[("path", FOLDER), ("limit", LIMIT)]),
+    ("todo", &[("items", &["todos", "plan", "steps", "list", "tasks"]), ("set", &["states", "update", "updates"])]),
     (
         "find",
         &[("pattern", &["glob", "globpattern", "filepattern", "name", "query"]), ("path", FOLDER), ("limit", LIMIT)],

@@ -204,7 +204,21 @@ mod tests {
         assert!(bytes(builtin()).len() < 6_000, "{} bytes", bytes(builtin()).len());
         assert_eq!(
             Registry::builtin(&parts()).names(),
-            ["edit", "find", "grep", "ls", "memory_get", "memory_search", "read", "web_fetch", "write"]
+            [
+                "edit",
+                "find",
+                "grep",
+                "ls",
+                "memory_get",
+                "memory_search",
+                "message",
+                "read",
+                "sessions",
+                "spawn",
+                "todo",
+                "web_fetch",
+                "write"
+            ]
         );
     }
 
@@ -236,7 +250,7 @@ mod tests {
     #[test]
     fn a_narrowed_registry_knows_nothing_of_the_rest() {
         let reading = Registry::builtin(&parts()).narrowed(|_, terms| terms.least == Role::Member);
-        assert_eq!(reading.names(), ["find", "grep", "ls", "read", "web_fetch"]);
+        assert_eq!(reading.names(), ["find", "grep", "ls", "read", "todo", "web_fetch"]);
         assert!(reading.get("write").is_none());
         let refused = reading.prepare("write_file", "{}").err().expect("not there");
         assert!(

@@ -58,6 +58,12 @@ pub trait Channel: Send + Sync + 'static {
         Reconciled::CannotTell
     }
 
+    /// The same target for a message that answers none: without what belongs to one message (a quoted one, a command that
+    /// waits for its answer).
+    fn unprompted(&self, to: &Address) -> Address {
+        to.clone()
+    }
+
     /// Shows that an answer is being written. Best effort.
     async fn typing(&self, _to: &Address) {}
 

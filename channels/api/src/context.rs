@@ -273,6 +273,10 @@ pub enum LiveEvent {
     Text(String),
     /// There is no answer yet and the turn goes on: one plain line.
     Waiting(String),
+    /// The plan of the work, whole, as Markdown; replaces what was shown of it before.
+    Plan(String),
+    /// What runs now, in a word or two; an empty one: nothing.
+    Step(String),
     /// It is settled.
     Settled(Settled),
 }

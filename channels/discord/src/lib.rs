@@ -212,6 +212,11 @@ impl Channel for Discord {
         &self.capabilities
     }
 
+    fn unprompted(&self, to: &Address) -> Address {
+        let target = Target::of(to).map(|target| Target { reply: None, command: None, ..target });
+        target.map_or_else(|| to.clone(), |target| target.address(&to.channel))
+    }
+
     fn exclusive(&self) -> Option<String> {
         self.bot.clone()
     }

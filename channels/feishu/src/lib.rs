@@ -212,6 +212,13 @@ impl Channel for Feishu {
         &self.capabilities
     }
 
+    fn unprompted(&self, to: &Address) -> Address {
+        // In a thread, and in a group of topics, it must answer something.
+        let target = Target::of(to).filter(|target| target.thread.is_none() && !target.topics);
+        let target = target.map(|target| Target { reply: None, ..target });
+        target.map_or_else(|| to.clone(), |target| target.address(&to.channel))
+    }
+
     fn exclusive(&self) -> Option<String> {
         // Each event goes to one connection only: a second one takes messages away.
         Some(self.config.app_id.clone())

@@ -181,6 +181,11 @@ impl Channel for OneBot {
         &self.capabilities
     }
 
+    fn unprompted(&self, to: &Address) -> Address {
+        let target = target::Target::of(to).map(|target| target::Target { reply: None, ..target });
+        target.map_or_else(|| to.clone(), |target| target.address(&to.channel))
+    }
+
     fn exclusive(&self) -> Option<String> {
         match (&self.config.self_id, &self.config.url, &self.config.api_url) {
             (Some(number), ..) => Some(number.0.clone()),

@@ -123,6 +123,11 @@ impl Channel for Telegram {
         &self.capabilities
     }
 
+    fn unprompted(&self, to: &Address) -> Address {
+        let target = Target::of(to).map(|target| Target { reply: None, ..target });
+        target.map_or_else(|| to.clone(), |target| target.address(&to.channel))
+    }
+
     fn lane_rate(&self, lane: &str) -> Option<Rate> {
         send::lane_rate(self.limits, lane)
     }

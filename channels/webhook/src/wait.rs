@@ -172,6 +172,8 @@ impl Exchange {
                         "in_reply_to": state.id, "text": text, "format": "markdown", "final": false,
                     }),
                 ),
+                // A plan and steps are for chats that show them; who waits in place waits for the words.
+                Some(LiveEvent::Plan(_) | LiveEvent::Step(_)) => continue,
                 Some(LiveEvent::Settled(end)) => {
                     settled = Some(end);
                     continue;

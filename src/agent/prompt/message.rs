@@ -20,6 +20,9 @@ const BACKLOG_CHARS: usize = 8_000;
 const ADDRESSED: &str = "addressed to you: yes\n";
 const NOT_ADDRESSED: &str =
     "addressed to you: no. Answer only what calls for you; otherwise your whole message is NO_REPLY\n";
+/// Before a plan that an earlier turn left open.
+const PLAN: &str = "your plan is still open. Told to go on, or asked about it: continue with it and keep `todo` true; else \
+                    leave it";
 /// The most characters of a nickname.
 const NAME_CHARS: usize = 64;
 /// The most files named of one message, and characters of a line and of a link in it.
@@ -42,6 +45,8 @@ pub struct UserText<'a> {
     pub addressed: bool,
     /// One line each from the gateway itself (what was merged, dropped or is waiting).
     pub notes: &'a [String],
+    /// The session's plan, as long as something of it is open.
+    pub plan: Option<&'a str>,
     /// What others said in the group since the last reply, oldest first.
     pub backlog: &'a [Heard<'a>],
 }
@@ -215,6 +220,9 @@ pub fn user_text(input: &UserText<'_>) -> String {
     }
     for note in input.notes {
         out.push_str(&format!("note: {}\n", plain(note, 500)));
+    }
+    if let Some(plan) = input.plan {
+        out.push_str(&format!("{PLAN}\n{}\n", defuse(plan)));
     }
     let backlog = backlog(input.backlog);
     if !backlog.is_empty() {

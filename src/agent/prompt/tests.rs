@@ -344,8 +344,15 @@ fn said<'a>(text: &'a str, name: &'a str) -> Said<'a> {
 fn a_message_stands_before_its_context() {
     let now = monday();
     let entries = [said("帮我看看这个文件", "Ann")];
-    let text =
-        user_text(&UserText { entries: &entries, now: &now, group: None, addressed: true, notes: &[], backlog: &[] });
+    let text = user_text(&UserText {
+        entries: &entries,
+        now: &now,
+        group: None,
+        addressed: true,
+        notes: &[],
+        plan: None,
+        backlog: &[],
+    });
     insta::assert_snapshot!(text, @r#"
     帮我看看这个文件
 
@@ -394,6 +401,7 @@ fn everything_a_group_turn_knows() {
         group: Some("Rust 中文群"),
         addressed: true,
         notes: &notes,
+        plan: None,
         backlog: &backlog,
     });
     insta::assert_snapshot!(text, @r#"
@@ -438,8 +446,15 @@ fn what_a_group_says_to_others_says_so() {
     let now = monday();
     let backlog = [Heard { name: "Bob", text: "lunch?" }];
     let entries = [said("pizza!", "Ann")];
-    let input =
-        UserText { entries: &entries, now: &now, group: Some("-100"), addressed: false, notes: &[], backlog: &backlog };
+    let input = UserText {
+        entries: &entries,
+        now: &now,
+        group: Some("-100"),
+        addressed: false,
+        notes: &[],
+        plan: None,
+        backlog: &backlog,
+    };
     insta::assert_snapshot!(user_text(&input), @r#"
     pizza!
 
@@ -501,6 +516,7 @@ fn long_messages_and_backlogs_are_cut_visibly() {
         group: None,
         addressed: true,
         notes: &[],
+        plan: None,
         backlog: &backlog,
     });
     assert!(text.contains("[… cut: 16000 of 20000 characters …]"));
@@ -532,7 +548,7 @@ proptest! {
         let files = [Attached { text: Some(text.clone()), ..Attached::new(&file, None, None) }];
         entry.attachments = &files;
         let backlog = [Heard { name: &name, text: &text }];
-        let text = user_text(&UserText { entries: &[entry], now: &now, group: Some(&name), addressed: false, notes: &[], backlog: &backlog });
+        let text = user_text(&UserText { entries: &[entry], now: &now, group: Some(&name), addressed: false, notes: &[], plan: None, backlog: &backlog });
         prop_assert_eq!(text.matches("<message_context>").count(), 1);
         prop_assert_eq!(text.matches("</message_context>").count(), 1);
         prop_assert_eq!(text.matches("</untrusted>").count(), 3);

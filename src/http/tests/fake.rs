@@ -10,12 +10,15 @@ use channel_api::*;
 use serde_json::{Value, json};
 
 use crate::{
+    addressees::{Addressee, AddresseeStore, Word},
     chats::{ChatRow, ChatStore},
     heartbeat::rows::{Called, Given, HookRow, InitiativeStore, RunState, Tick, TickRow},
     journal::Journal,
+    plan::{Kept, Plan, PlanStore},
     schedule::rows::{self, Added, Fire, Fired, Reaped, ScheduleRow, ScheduleStore},
     session::SessionKey,
     store::*,
+    subagents::{Spawned, Subagent, SubagentStore},
 };
 
 /// Events in memory; everything else of a store is not here.
@@ -535,6 +538,45 @@ impl InitiativeStore for Rows {
         Err(StoreError::NotFound)
     }
     async fn run_state(&self, _: &InboxId) -> Result<Option<RunState>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
+impl PlanStore for Rows {
+    async fn put_plan(&self, _: &SessionKey, _: &TurnId, _: &Plan, _: i64) -> Result<Vec<EventRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn plan(&self, _: &SessionKey) -> Result<Option<Kept>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn open_plans(&self) -> Result<Vec<SessionKey>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
+impl AddresseeStore for Rows {
+    async fn addressee(&self, _: &SessionKey) -> Result<Option<Addressee>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn addressees(&self, _: u32) -> Result<Vec<Addressee>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn say(&self, _: Word) -> Result<Vec<LaneKey>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
+impl SubagentStore for Rows {
+    async fn spawn(&self, _: Subagent, _: NewEntry, _: u32) -> Result<Spawned, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn subagent(&self, _: &SessionKey) -> Result<Option<Subagent>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn subagents(&self, _: &SessionKey) -> Result<Vec<Subagent>, StoreError> {
         Err(StoreError::NotFound)
     }
 }

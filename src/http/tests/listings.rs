@@ -37,6 +37,7 @@ async fn real() -> Real {
     let boot = BootId::generate();
     store.recover(&boot, clock.now_ms(), crate::store::no_apology()).await.expect("nothing to recover");
     let journal = Journal::new();
+    let plans = crate::plan::Plans::open(store.clone(), journal.clone()).await.expect("it is read");
     let gateway =
         start_on(ServerConfig::default(), Limits::default(), journal.clone(), Default::default(), |channels| {
             let access = access_on(store.clone(), channels);
@@ -55,6 +56,8 @@ async fn real() -> Real {
                 lanes: LaneWakeUp::default(),
                 running: Running::default(),
                 health: Default::default(),
+                plans,
+                subagents: store.clone(),
                 journal,
                 marks: crate::marks::Marks::new(channels.clone(), Default::default(), clock.clone()).0,
                 stopping: CancellationToken::new(),
@@ -121,6 +124,7 @@ impl Real {
             now: self.clock.now_ms(),
             debounce_ms: 0,
             claim_parts: false,
+            handback: None,
             preview_left: false,
             traceless: false,
         };

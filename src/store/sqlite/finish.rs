@@ -5,7 +5,7 @@ use channel_api::{InboxId, QueueMode};
 use serde_json::json as value;
 
 use super::{
-    event, get, inbox, outbox, session, signed, small, to_json, turn,
+    event, get, inbox, outbox, session, signed, small, subagent, to_json, turn,
     writer::{Tx, Write},
 };
 use crate::{
@@ -172,6 +172,15 @@ impl Write for Finish {
         for step in &self.steps {
             turn::put_step(tx, &self.lease.turn, step).await?;
         }
+        if let Some(back) = &self.handback {
+            subagent::hand_back(tx, fence.session, back, self.now).await?;
+        }
+        let mut children = Vec::new();
+        if self.new_generation {
+            let (running, stopped) = subagent::stop_all(tx, &self.lease.session, self.now).await?;
+            children = running;
+            events.extend(stopped);
+        }
         let held_for = fence.hold.filter(|boot| *boot == self.lease.boot);
         let inserted = outbox::insert(
             tx,
@@ -182,7 +191,7 @@ impl Write for Finish {
             },
         )
         .await?;
-        Ok(Finished { lanes: inserted.lanes, sending: inserted.sending, held: inserted.held, more, events })
+        Ok(Finished { lanes: inserted.lanes, sending: inserted.sending, held: inserted.held, more, children, events })
     }
 }
 
@@ -263,7 +272,7 @@ pub(super) async fn bury(tx: &mut Tx<'_>, seq: i64, error: &str, now: i64) -> Re
         .bind(now)
         .execute(&mut *tx.conn)
         .await?;
-    Ok(())
+    subagent::buried(tx, seq, error, now).await
 }
 
 /// Takes the waiting entries of a turn out of it: each will have one of its own.

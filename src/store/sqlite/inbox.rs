@@ -5,7 +5,8 @@ use channel_api::{ChannelId, InboxId, QueueMode, Settled};
 use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    SqliteStore, access, amend, channel, chat, event, get, group, json, outbox, push_lane, session, small, to_json,
+    SqliteStore, access, amend, channel, chat, event, get, group, json, outbox, push_lane, session, small, subagent,
+    to_json,
     writer::{Delta, Tx, Write},
 };
 use crate::{
@@ -418,6 +419,7 @@ impl Prepared {
             collapsed,
             stops: known.running && mode == QueueMode::Interrupt,
             steers: known.running && mode == QueueMode::Steer && known.lease_sender.as_deref() == Some(&self.sender),
+            children: Vec::new(),
             lanes,
             events: Vec::new(),
         })
@@ -476,7 +478,7 @@ impl Prepared {
         .fetch_one(&mut *tx.conn)
         .await?;
         let (seq, session): (i64, i64) = (get(&row, 0)?, get(&row, 1)?);
-        let mut events = Vec::new();
+        let (mut events, mut children) = (Vec::new(), Vec::new());
         match change {
             SessionChange::None => {}
             SessionChange::Mode(mode) => {
@@ -493,7 +495,12 @@ impl Prepared {
                     .execute(&mut *tx.conn)
                     .await?;
             }
-            SessionChange::Stop => events = self.stop(tx, session).await?,
+            SessionChange::Stop => {
+                events = stop(tx, session, &new.session, new.received_at).await?;
+                let (running, more) = subagent::stop_all(tx, &new.session, new.received_at).await?;
+                children = running;
+                events.extend(more);
+            }
         }
         let lanes = outbox::insert_pending(tx, parts, new.hold.as_ref()).await?.lanes;
         events.push(event::completed(tx, &new.session, &new.id, parts, None, new.received_at).await?);
@@ -502,37 +509,42 @@ impl Prepared {
             collapsed: false,
             stops: known.running && change == SessionChange::Stop,
             steers: false,
+            children,
             lanes,
             events,
         })
     }
+}
 
-    /// Tells the running turn to stop and settles what waits.
-    async fn stop(&self, tx: &mut Tx<'_>, session: i64) -> Result<Vec<EventRow>, StoreError> {
-        let now = self.new.received_at;
-        let waiting = sqlx::query(
-            "UPDATE session SET stop_turn = coalesce(lease_turn, stop_turn), ready_seq = NULL, pending = 0, suspects = 0, hold_until = 0, not_before = 0,
-                                parked_until = NULL
-             WHERE id = $1;
-             UPDATE inbox INDEXED BY inbox_open SET state = 2, silent = 'stopped', settled_at = $2, suspect = 0
-             WHERE session = $1 AND state < 2 AND state = 0
-             RETURNING id, bytes, turn",
-        )
-        .bind(session)
-        .bind(now)
-        .fetch_all(&mut *tx.conn)
-        .await?;
-        let mut events = Vec::with_capacity(waiting.len() + 1);
-        for row in &waiting {
-            tx.load.remove(get(row, 1)?);
-            if let Some(turn) = get::<Option<&str>>(row, 2)? {
-                super::turn::end(tx, turn, "stopped", None, now).await?;
-            }
-            let id = InboxId::from(get::<String>(row, 0)?);
-            events.push(event::completed(tx, &self.new.session, &id, &[], Some("stopped"), now).await?);
+/// Tells the running turn of a session to stop and settles what waits in it.
+pub(super) async fn stop(
+    tx: &mut Tx<'_>,
+    session: i64,
+    key: &SessionKey,
+    now: i64,
+) -> Result<Vec<EventRow>, StoreError> {
+    let waiting = sqlx::query(
+        "UPDATE session SET stop_turn = coalesce(lease_turn, stop_turn), ready_seq = NULL, pending = 0, suspects = 0, hold_until = 0, not_before = 0,
+                            parked_until = NULL
+         WHERE id = $1;
+         UPDATE inbox INDEXED BY inbox_open SET state = 2, silent = 'stopped', settled_at = $2, suspect = 0
+         WHERE session = $1 AND state < 2 AND state = 0
+         RETURNING id, bytes, turn",
+    )
+    .bind(session)
+    .bind(now)
+    .fetch_all(&mut *tx.conn)
+    .await?;
+    let mut events = Vec::with_capacity(waiting.len() + 1);
+    for row in &waiting {
+        tx.load.remove(get(row, 1)?);
+        if let Some(turn) = get::<Option<&str>>(row, 2)? {
+            super::turn::end(tx, turn, "stopped", None, now).await?;
         }
-        Ok(events)
+        let id = InboxId::from(get::<String>(row, 0)?);
+        events.push(event::completed(tx, key, &id, &[], Some("stopped"), now).await?);
     }
+    Ok(events)
 }
 
 /// A person's decision about a dead letter.

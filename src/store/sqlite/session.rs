@@ -225,6 +225,11 @@ impl Write for Reset {
             .bind(self.now)
             .execute(&mut *tx.conn)
             .await?;
-        if done.rows_affected() == 0 { Err(StoreError::NotFound) } else { Ok(()) }
+        if done.rows_affected() == 0 {
+            return Err(StoreError::NotFound);
+        }
+        // One that runs on reports nothing: it has ended.
+        super::subagent::stop_all(tx, &self.key, self.now).await?;
+        Ok(())
     }
 }

@@ -152,7 +152,7 @@ impl Recover {
     async fn take_back(&self, tx: &mut Tx<'_>, orphan: &Orphan, recovered: &mut Recovered) -> Result<(), StoreError> {
         let rows = sqlx::query(
             "UPDATE inbox INDEXED BY inbox_open SET state = 0, suspect = 1, crashes = crashes + $2
-             WHERE session = $1 AND state < 2 AND state = 1 RETURNING seq, id, crashes, bytes, payload",
+             WHERE session = $1 AND state < 2 AND state = 1 RETURNING seq, id, crashes, bytes, payload, errand",
         )
         .bind(orphan.id)
         .bind(orphan.alone)
@@ -170,8 +170,13 @@ impl Recover {
             finish::bury(tx, get(row, 0)?, CRASHED, self.now).await?;
             event::failed(tx, &orphan.key, &id, CRASHED, self.now).await?;
             let inbound: Inbound = json(row, 4)?;
-            // Whoever held a connection for the answer died with the old process.
-            outbox::insert_pending(tx, &(self.apology)(&id, &inbound), None).await?;
+            // Whoever gave an errand that reports was told where it was buried.
+            let errand: Option<crate::errand::Errand> =
+                get::<Option<&str>>(row, 5)?.is_some().then(|| json(row, 5)).transpose()?;
+            if !crate::subagents::reports(errand.as_ref()) {
+                // Whoever held a connection for the answer died with the old process.
+                outbox::insert_pending(tx, &(self.apology)(&id, &inbound), None).await?;
+            }
         }
         recovered.dead += dead;
         let left = rows.len() as u64 - dead;
