@@ -41,10 +41,11 @@ use crate::{
     lang::{self, Lang},
     ledger::{Ledger, NotNow, Spender, budget::Tally, money::Costs, sender_key},
     marks::Switch,
+    mcp::Mcp,
     media::MediaFolder,
     model::{Message, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage, Waiting, audio::Ears},
     plan::{Plan, Plans},
-    policy::{Asker, Role, Verdict, may_use},
+    policy::{Asker, Role, ToolPolicies, ToolPolicy, Verdict, decide},
     reply::{HoldBack, Policy},
     session::SessionKey,
     skills::{self, Skill, Skills, command::Asked},
@@ -184,6 +185,8 @@ pub struct OtherAgent {
     pub skills: Option<Vec<String>>,
     /// More folders with skills, besides those of its workspace and of `[skills] dirs`.
     pub skill_dirs: Vec<String>,
+    /// Which tools it has.
+    pub tools: ToolPolicy,
     /// The conversations it answers.
     pub bindings: Vec<Binding>,
 }
@@ -255,8 +258,14 @@ pub struct Agent {
     pub tools: Registry,
     /// What its skills' tools and commands stand on.
     pub works: Works,
+    /// Which of them there are on a channel and for a sender.
+    pub policies: Arc<ToolPolicies>,
+    /// Which of them there are for this agent.
+    pub policy: ToolPolicy,
     /// Who hears for it.
     pub ears: Option<Arc<Ears>>,
+    /// The servers whose approved tools it may use as well.
+    pub mcp: Mcp,
     /// Its workspace.
     pub workspace: PathBuf,
     /// Files that came and go.
@@ -426,8 +435,13 @@ impl Agent {
         };
         let depth = newest.errand.as_ref().map_or(0, |errand| errand.depth);
         let left_to_it = |tool: &str| !child || subagent.as_ref().is_some_and(|subagent| subagent.may_use(tool, depth));
-        let tools = self.works.with_tools_of(&skills, &self.tools);
-        let tools = tools.narrowed(|name, terms| may_use(asker, terms) == Verdict::Allow && left_to_it(name));
+        let senders = claim.entries.iter().map(|entry| entry.inbound.sender.id.as_str());
+        let mut policies = self.policies.of(&inbound.channel, senders);
+        policies.push(&self.policy);
+        let tools = self.mcp.joined(&self.works.with_tools_of(&skills, &self.tools), asker);
+        let tools = tools.narrowed(|name, terms| {
+            decide(asker, name, terms, policies.iter().copied()) == Verdict::Allow && left_to_it(name)
+        });
         let named = skills.usable().filter(|skill| skill.model_invocable && role > Role::Stranger);
         let named = named.map(|skill| (skill.name.clone(), skill.location.display().to_string())).collect();
         let offered: Arc<dyn Toolbox> = Arc::new(Offered::new(tools.clone(), named));
@@ -479,7 +493,7 @@ impl Agent {
         };
         let max_rounds = setup.limits.max_rounds;
         let (mut steps, mut settled) = (Vec::new(), Vec::new());
-        let mut n = 0;
+        let (mut n, mut outside) = (0, false);
         let (mut usage, mut tally) = (Usage::default(), Tally::default());
         // What was paid before an interruption is part of what the turn takes.
         for step in claim.resume.iter().flatten() {
@@ -496,6 +510,9 @@ impl Agent {
                     result: Value::String(interrupted_result()),
                     ..step.clone()
                 }));
+                outside = journal.iter().any(|step| {
+                    step.state == StepState::Finished && tools.get(&step.name).is_some_and(|tool| tool.reads_outside())
+                });
                 settled.extend(journal.iter().filter(|step| !lost(step)).chain(&steps).cloned());
                 turn
             }
@@ -506,6 +523,7 @@ impl Agent {
         (drive.n, drive.steps, drive.usage, drive.tally) = (n, steps, usage, tally);
         (drive.did, drive.max_rounds) = (Did::of(&settled), max_rounds);
         drive.skills = skills;
+        drive.outside = outside;
         drive.remember(claim.resume.as_deref().unwrap_or_default()).await;
         let mut run = drive.finish_turn().await?;
         run.then = self.leaves(claim, &run, held);
@@ -540,6 +558,7 @@ impl Agent {
             tools,
             prompt: Value::Null,
             asker,
+            outside: false,
             entries: claim.entries.clone(),
             did: Did::default(),
             max_rounds: self.config.max_rounds,
@@ -676,6 +695,8 @@ struct Drive<'a> {
     tools: Registry,
     prompt: Value,
     asker: Asker,
+    /// Something from outside was read.
+    outside: bool,
     entries: Vec<InboxEntry>,
     /// What its finished steps add up to.
     did: Did,
@@ -1021,6 +1042,7 @@ impl Drive<'_> {
                 inbound: Arc::new(inbound.inbound.clone()),
                 errand: inbound.errand.clone(),
                 lang: Lang::of_text(&inbound.inbound.text).unwrap_or_else(Lang::current),
+                outside: self.outside,
             }),
             workspace: self.agent.workspace_of(self.asker.role),
             readable: self.agent.readable(&self.lease.session),
@@ -1064,6 +1086,7 @@ impl Drive<'_> {
         self.steps.push(StepRecord { state, result: Value::String(text.clone()), ms, ..started });
         self.did.saw(self.steps.last().expect("it was just pushed"));
         self.control.clear.send_replace(true);
+        self.outside |= self.tools.get(&call.name).is_some_and(|tool| tool.reads_outside());
         match result {
             Ok(text) => self.turn.tool_finished(&call.call_id, Ok(text)),
             Err(ToolError::TellModel(text)) => self.turn.tool_finished(&call.call_id, Err(text)),

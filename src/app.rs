@@ -48,7 +48,9 @@ use crate::{
     lifecycle::{self, Ended, Lifecycle},
     live,
     marks::Marks,
+    mcp::{self, Mcp},
     media::MediaFolder,
+    memory::{Memories, Memory, embed::Embedder},
     model::{
         self, Model,
         audio::{Ears, Voice},
@@ -57,6 +59,7 @@ use crate::{
     },
     outbox::LaneWakeUp,
     plan::{PlanStore, Plans},
+    policy::ToolPolicy,
     schedule::{Scheduler, Schedules, rows::ScheduleStore},
     secrets::{Redactor, Secret},
     settlements::{Kv, Settlements},
@@ -64,11 +67,14 @@ use crate::{
     store::{
         AccessStore, Apology, BootId, ChannelStore, InboxStore, LedgerStore, OutboxStore, SessionStore, Store,
         TurnStore, Upkeep,
+        note::NoteStore,
         sqlite::{OpenError, SqliteStore},
     },
     subagents::SubagentStore,
     supervisor::{self, Health, Watched},
-    tools::{Acts, Nest, Parts, Registry, Rooms, Ways, exec::Commands, senses::Senses, skill::Works},
+    tools::{
+        Acts, Nest, Parts, Registry, Rooms, Ways, exec::Commands, senses::Senses, skill::Works, web_search::WebSearch,
+    },
     upkeep::{self, Ready},
     worker::Worker,
     workspace,
@@ -221,21 +227,46 @@ fn workspaces(loaded: &Loaded) -> Vec<(PathBuf, Option<Lang>)> {
 
 /// What the tools stand on.
 pub fn tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
-    let mut secrets: Vec<Secret> = loaded.secrets().map(Secret::new).collect();
-    let token = std::fs::read_to_string(loaded.data_dir().join("token"));
-    secrets.extend(token.ok().map(|token| Secret::new(token.trim())));
     let subagents = loaded.config.agent.subagents;
     let config = loaded.config.tools.clone();
     let env = |name: &str| loaded.env.get(name).map(str::to_owned);
     let egress = config.web_fetch.enabled.then(|| Arc::new(Egress::new(&config.web_fetch, env, Arc::clone(clock))));
-    Parts {
-        config,
-        commands: commands(loaded),
-        redactor: Redactor::new(&secrets),
-        egress,
-        subagents,
-        ..Parts::default()
-    }
+    let search = WebSearch::of(&config.web_search, &config.web_fetch, env, clock).map(Arc::new);
+    let redactor = tool_redactor(loaded);
+    Parts { config, commands: commands(loaded), redactor, egress, search, subagents, ..Parts::default() }
+}
+
+/// Takes every secret of the configuration, and the gateway's token, out of what tools give.
+fn tool_redactor(loaded: &Loaded) -> Redactor {
+    let mut secrets: Vec<Secret> = loaded.secrets().map(Secret::new).collect();
+    let token = std::fs::read_to_string(loaded.data_dir().join("token"));
+    secrets.extend(token.ok().map(|token| Secret::new(token.trim())));
+    Redactor::new(&secrets)
+}
+
+/// The memories of the agents of this configuration.
+///
+/// # Errors
+/// [`StartError::Section`] when the embedding model cannot work.
+pub fn build_memories(loaded: &Loaded, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Result<Memories, StartError> {
+    let embedder = match &loaded.config.memory.embedding {
+        Some(section) => Some(Arc::new(
+            Embedder::new(section).map_err(|error| StartError::Section { key: error.key.clone(), text: error.text })?,
+        )),
+        None => None,
+    };
+    let forgotten = Arc::default();
+    let workspaces = std::iter::once(("main", workspace_dir(loaded))).chain(
+        loaded
+            .config
+            .agents
+            .iter()
+            .map(|(id, other)| (id.as_str(), loaded.path(&other.settings(id, &loaded.config.agent).workspace))),
+    );
+    Ok(Memories::new(workspaces.map(|(id, workspace)| {
+        let notes = Arc::clone(store) as Arc<dyn NoteStore>;
+        Memory::new(id, workspace, notes, Arc::clone(clock), embedder.clone(), Arc::clone(&forgotten))
+    })))
 }
 
 /// The same with those who see, hear and speak, where their sections can be used: for listings.
@@ -301,29 +332,61 @@ fn open_media(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Arc<MediaFolder> {
     Arc::new(MediaFolder::new(loaded.data_dir().join("media"), config.media.clone(), egress, Arc::clone(clock)))
 }
 
+/// The servers of `[mcp]`. Starts none.
+pub fn open_mcp(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Mcp {
+    let env = loaded.env.clone();
+    let common = mcp::Common {
+        dir: loaded.dir.clone(),
+        data: loaded.data_dir(),
+        house: house(loaded),
+        fake_ip: loaded.config.tools.web_fetch.fake_ip,
+        env: Box::new(move |name| env.get(name).map(str::to_owned)),
+        redactor: tool_redactor(loaded),
+        clock: Arc::clone(clock),
+    };
+    Mcp::new(&loaded.config.mcp, &common)
+}
+
 /// The commands of the gateway with this data folder, known again after a restart.
 fn commands(loaded: &Loaded) -> Commands {
+    Commands::of(&house(loaded))
+}
+
+/// By which the processes of the gateway with this data folder are known.
+fn house(loaded: &Loaded) -> String {
     let dir = loaded.data_dir();
     let dir = std::fs::canonicalize(&dir).unwrap_or(dir);
     let hash = Sha256::digest(dir.as_os_str().as_encoded_bytes());
-    Commands::of(&hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>())
+    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What all agents share.
+pub struct Shared<'a> {
+    /// The files of messages.
+    pub media: &'a Arc<MediaFolder>,
+    /// What models take.
+    pub ledger: &'a Arc<Ledger>,
+    /// Their memories.
+    pub memories: &'a Memories,
+    /// Reminders.
+    pub schedules: &'a Schedules,
+    /// What reaches beyond a turn.
+    pub acts: &'a Acts,
+    /// Which models rest.
+    pub rests: &'a Rests,
 }
 
 /// The agents of this configuration.
 ///
 /// # Errors
 /// [`StartError::Section`] when a model cannot work.
-#[expect(clippy::too_many_arguments, reason = "the wiring: an agent is handed each thing it uses")]
 pub fn build_agents(
     loaded: &Loaded,
     shelf: &Arc<Shelf>,
     store: &Arc<dyn Store>,
     journal: &Journal,
     clock: &Arc<dyn Clock>,
-    media: &Arc<MediaFolder>,
-    (ledger, rests): (&Arc<Ledger>, &Rests),
-    schedules: &Schedules,
-    acts: &Acts,
+    shared: &Shared<'_>,
 ) -> Result<Agents, StartError> {
     let config = &loaded.config;
     let mut sections = config.models.clone();
@@ -333,48 +396,62 @@ pub fn build_agents(
     let mut models = model::config::build_all(&sections, clock, &loaded.dir)
         .map_err(|error| StartError::Section { key: error.key.clone(), text: error.text })?;
     let mut parts = tool_parts(loaded, clock);
-    parts.senses = senses(loaded, &models, media, clock)?;
+    parts.senses = senses(loaded, &models, shared.media, clock)?;
     // A section that only hears or speaks answers nobody.
     models.retain(|name, _| !config.tools.is_for_sound(name) || config.names_model(name));
     let models = Arc::new(models);
     let home = config_home();
     let limits = &config.limits;
-    parts.schedules = config.schedule.enabled.then(|| schedules.clone());
-    parts.acts = Some(acts.clone());
-    let build = |id: &str, settings: AgentConfig, shelf: Arc<Shelf>, chosen: Option<Vec<String>>| {
-        let section = if id == "main" { "agent".to_owned() } else { format!("agents.{id}") };
-        let workspace = loaded.path(&settings.workspace);
-        let briefing = Briefing::new(id, workspace.clone(), shelf, Arc::clone(clock), home.clone());
-        Ok::<Agent, StartError>(Agent {
-            id: id.to_owned(),
-            briefing: briefing.only(chosen),
-            model: choose_model(&models, settings.model.as_deref(), &settings.fallbacks, &section, (rests, clock))?,
-            models: Arc::clone(&models),
-            ledger: Arc::clone(ledger),
-            tools: Registry::builtin(&parts),
-            works: works(loaded, &parts),
-            ears: parts.senses.ears.clone(),
-            workspace,
-            media: Arc::clone(media),
-            config: settings,
-            turns: Arc::clone(store) as Arc<dyn TurnStore>,
-            inbox: Arc::clone(store) as Arc<dyn InboxStore>,
-            plans: acts.plans.clone(),
-            subagents: Arc::clone(&acts.nest.subagents),
-            journal: journal.clone(),
-            clock: Arc::clone(clock),
-            prefixes: Prefixes::default(),
-            turn_idle: Duration::from_secs(limits.turn_idle_s),
-            turn_max: Duration::from_secs(limits.turn_max_s),
-        })
-    };
-    let mut agents = vec![build("main", config.agent.clone(), Arc::clone(shelf), None)?];
+    parts.acts = Some(shared.acts.clone());
+    parts.schedules = config.schedule.enabled.then(|| shared.schedules.clone());
+    let policies = Arc::new(config.tool_policies());
+    let errands = shared.acts.rooms.errands.clone();
+    parts.commands.report_to(errands, loaded.data_dir().join("jobs"), parts.redactor.clone());
+    let mcp = open_mcp(loaded, clock);
+    let build =
+        |id: &str, settings: AgentConfig, shelf: Arc<Shelf>, chosen: Option<Vec<String>>, policy: ToolPolicy| {
+            let section = if id == "main" { "agent".to_owned() } else { format!("agents.{id}") };
+            let workspace = loaded.path(&settings.workspace);
+            let briefing = Briefing::new(id, workspace.clone(), shelf, Arc::clone(clock), home.clone());
+            Ok::<Agent, StartError>(Agent {
+                id: id.to_owned(),
+                briefing: briefing.only(chosen),
+                model: choose_model(
+                    &models,
+                    settings.model.as_deref(),
+                    &settings.fallbacks,
+                    &section,
+                    (shared.rests, clock),
+                )?,
+                models: Arc::clone(&models),
+                ledger: Arc::clone(shared.ledger),
+                tools: Registry::builtin(&Parts { memory: shared.memories.get(id).cloned(), ..parts.clone() }),
+                works: works(loaded, &parts),
+                mcp: mcp.clone(),
+                ears: parts.senses.ears.clone(),
+                policies: Arc::clone(&policies),
+                policy,
+                workspace,
+                media: Arc::clone(shared.media),
+                config: settings,
+                turns: Arc::clone(store) as Arc<dyn TurnStore>,
+                inbox: Arc::clone(store) as Arc<dyn InboxStore>,
+                plans: shared.acts.plans.clone(),
+                subagents: Arc::clone(&shared.acts.nest.subagents),
+                journal: journal.clone(),
+                clock: Arc::clone(clock),
+                prefixes: Prefixes::default(),
+                turn_idle: Duration::from_secs(limits.turn_idle_s),
+                turn_max: Duration::from_secs(limits.turn_max_s),
+            })
+        };
+    let mut agents = vec![build("main", config.agent.clone(), Arc::clone(shelf), None, ToolPolicy::default())?];
     for (id, other) in &config.agents {
         let settings = other.settings(id, &config.agent);
         let dirs = config.skills.dirs.iter().chain(&other.skill_dirs).map(|dir| loaded.path(dir));
         let sources = skills::sources(&loaded.path(&settings.workspace), &loaded.data_dir(), dirs);
         let shelf = Arc::new(Shelf::open(sources, Box::new(skill_env(loaded)), clock.monotonic()));
-        agents.push(build(id, settings, shelf, other.skills.clone())?);
+        agents.push(build(id, settings, shelf, other.skills.clone(), other.tools.clone())?);
     }
     Ok(Agents::new(agents))
 }
@@ -549,8 +626,16 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
             errands,
         },
     };
-    let agents =
-        build_agents(loaded, &shelf, &store, &journal, &clock, &media, (&ledger, health.models()), &schedules, &acts)?;
+    let memories = build_memories(loaded, &store, &clock)?;
+    let shared = Shared {
+        media: &media,
+        ledger: &ledger,
+        memories: &memories,
+        schedules: &schedules,
+        acts: &acts,
+        rests: health.models(),
+    };
+    let agents = build_agents(loaded, &shelf, &store, &journal, &clock, &shared)?;
     let reach = Reach { running: running.clone(), journal: journal.clone(), lanes: lanes.clone(), work: work.clone() };
     let access = open_access(&store, &channels, &clock, reach).await.map_err(StartError::Recover)?;
     let doors = doors(config, Lang::current());
@@ -700,6 +785,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         journal,
         health: health.clone(),
         agents: agents.clone(),
+        memories: memories.clone(),
         access,
         doors,
         initiative: Some(initiative),
@@ -714,11 +800,14 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     life.edge("signals", lifecycle::signals(stopping.clone()));
     life.edge("marks", keeper.run(abort.clone()));
     life.front("http", http.serve(listener, channels_listener, abort.clone()));
+    let mcp = agents.get("main").map(|agent| agent.mcp.clone()).unwrap_or_default();
+    life.front("mcp", mcp.run(abort.clone()));
     life.station("worker", worker.run(stopping.clone(), drained));
     life.station("previews", sweep);
     life.station("skills", skills::watch::run(shelf, Arc::clone(&clock), stopping.clone()));
     life.station("heartbeat", heartbeat.run(stopping.clone()));
     life.station("schedule", scheduler.run(stopping.clone()));
+    life.station("memory", memories.follow(stopping.clone()));
     life.station("delivery", delivery.run(stopping.clone(), abort));
     let adapters: Vec<(Arc<dyn Channel>, ChannelContext)> = channels
         .all()

@@ -18,6 +18,8 @@ pub mod exit;
 mod heartbeat;
 mod init;
 mod logs;
+mod mcp;
+mod memory;
 mod pairing;
 mod probe;
 mod prompt;
@@ -82,10 +84,14 @@ enum Verb {
     Heartbeat(heartbeat::Heartbeat),
     /// Reads the gateway's log. 查看日志。
     Logs(logs::Logs),
+    /// Searches the notes; what waits to be remembered. 搜索笔记，处理待记忆内容。
+    Memory(memory::Memory),
     /// Shows the system prompt. 显示系统提示词。
     Prompt(prompt::Prompt),
     /// Looks after the skills. 管理技能。
     Skills(skills::Skills),
+    /// Looks after MCP servers and their tools. 管理 MCP 服务器及其工具。
+    Mcp(mcp::Mcp),
 }
 
 /// Runs what the command line asks for.
@@ -124,8 +130,10 @@ pub fn main() -> ExitCode {
         Verb::Schedule(schedule) => schedule.run(config, &env),
         Verb::Heartbeat(heartbeat) => heartbeat.run(config, &env),
         Verb::Logs(logs) => logs.run(config, &env),
+        Verb::Memory(memory) => memory.run(config, &env),
         Verb::Prompt(prompt) => prompt.run(config, &env),
         Verb::Skills(skills) => skills.run(config, &env),
+        Verb::Mcp(mcp) => mcp.run(config, &env),
     }
     .into()
 }

@@ -41,9 +41,12 @@ use crate::{
     lang::{self, Lang, UiConfig},
     ledger::price::Price,
     logs::LogConfig,
+    mcp::config::McpConfig,
     media::MediaConfig,
+    memory::embed::MemoryConfig,
     model::config::{ModelConfig, Provider},
     os,
+    policy::{self, ToolPolicies, ToolPolicy},
     schedule::ScheduleConfig,
     skills::config::SkillsConfig,
     store::config::StoreConfig,
@@ -85,6 +88,8 @@ pub struct Config {
     pub skills: SkillsConfig,
     /// `[tools]`.
     pub tools: ToolsConfig,
+    /// `[mcp]`.
+    pub mcp: McpConfig,
     /// `[media]`.
     pub media: MediaConfig,
     /// `[heartbeat]`.
@@ -93,6 +98,8 @@ pub struct Config {
     pub schedule: ScheduleConfig,
     /// `[hooks]`. Holds a secret.
     pub hooks: HooksConfig,
+    /// `[memory]`.
+    pub memory: MemoryConfig,
     /// `[limits]`.
     pub limits: LimitsConfig,
     /// `[log]`.
@@ -104,6 +111,13 @@ pub struct Config {
 }
 
 impl Config {
+    /// Which tools there are where, besides what each agent says.
+    pub fn tool_policies(&self) -> ToolPolicies {
+        let channels = self.channels.iter().map(|(id, section)| (id.to_string(), section.policy.tools.clone()));
+        let senders = self.access.senders.iter().map(|(id, section)| (id.clone(), section.tools.clone()));
+        ToolPolicies { everywhere: self.tools.policy(), channels: channels.collect(), senders: senders.collect() }
+    }
+
     /// Whether an agent names this section of `[models]` to talk with.
     pub fn names_model(&self, name: &str) -> bool {
         let of_agents = self.agents.values();
@@ -114,7 +128,7 @@ impl Config {
 }
 
 /// The names of the sections.
-const SECTIONS: [&str; 16] = [
+const SECTIONS: [&str; 18] = [
     "server",
     "store",
     "agent",
@@ -123,7 +137,9 @@ const SECTIONS: [&str; 16] = [
     "models",
     "skills",
     "tools",
+    "mcp",
     "media",
+    "memory",
     "heartbeat",
     "schedule",
     "hooks",
@@ -676,10 +692,12 @@ impl Check<'_> {
             models: self.named(root, "models"),
             skills: self.section(root, "skills"),
             tools: self.section(root, "tools"),
+            mcp: self.section(root, "mcp"),
             media: self.section(root, "media"),
             heartbeat: self.section(root, "heartbeat"),
             schedule: self.section(root, "schedule"),
             hooks: self.section(root, "hooks"),
+            memory: self.section(root, "memory"),
             limits: self.section(root, "limits"),
             log: self.section(root, "log"),
             ui: self.section(root, "ui"),
@@ -690,7 +708,9 @@ impl Check<'_> {
             self.ranges(&config);
             self.references(&config);
             self.hubs(&config);
+            self.mcp(&config);
             self.access(&config);
+            self.tool_policies(&config);
             self.channel_lists(&config);
             self.same_credentials();
         }
@@ -1006,6 +1026,13 @@ impl Check<'_> {
         self.error_at(&path, text, None);
     }
 
+    fn mcp(&mut self, config: &Config) {
+        for (below, wrong) in config.mcp.wrong() {
+            let path: Vec<&str> = ["mcp"].into_iter().chain(below.iter().map(String::as_str)).collect();
+            self.error_at(&path, Line::new(|lang| wrong.text(lang)), None);
+        }
+    }
+
     fn references(&mut self, config: &Config) {
         let mut missing: Vec<(Vec<String>, String)> = Vec::new();
         let mut model = |path: Vec<String>, name: &str| {
@@ -1149,6 +1176,40 @@ impl Check<'_> {
             let hint = meant.map(|meant| line!(config_owner_nobody_hint, meant, id));
             let warning = self.finding_at(&["access", "owners"], text, hint);
             self.warnings.push(warning);
+        }
+    }
+
+    /// Lists of tools that name nothing: most likely a slip, but tools of skills and of servers are known only later.
+    fn tool_policies(&mut self, config: &Config) {
+        let known = policy::known_tools();
+        let everywhere = config.tools.policy();
+        let mut policies: Vec<(Vec<&str>, &ToolPolicy)> = vec![(vec!["tools"], &everywhere)];
+        for (id, agent) in &config.agents {
+            policies.push((vec!["agents", id, "tools"], &agent.tools));
+        }
+        for (id, channel) in &config.channels {
+            policies.push((vec!["channels", id.kind(), id.account(), "tools"], &channel.policy.tools));
+        }
+        for (sender, section) in &config.access.senders {
+            let good = sender
+                .split_once(':')
+                .is_some_and(|(kind, id)| is_good_name(kind) && !id.is_empty() && !id.starts_with('@') && id != "*");
+            if !good {
+                self.error_at(&["access", "senders", sender], line!(config_owner_form, sender), None);
+            }
+            policies.push((vec!["access", "senders", sender, "tools"], &section.tools));
+        }
+        for (mut path, policy) in policies {
+            for (key, entry) in policy.unknown(&known) {
+                path.push(key);
+                let hint = match nearest(entry, &known) {
+                    Some(meant) => line!(config_did_you_mean, meant),
+                    None => line!(config_known_tools, words(&known)),
+                };
+                let warning = self.finding_at(&path, line!(config_tool_unknown, entry), Some(hint));
+                self.warnings.push(warning);
+                path.pop();
+            }
         }
     }
 

@@ -179,6 +179,43 @@ impl Egress {
         }
     }
 
+    /// Asks a service that the configuration names, with its key in `headers`. Follows no redirect, so that the key goes
+    /// nowhere else; where it may connect is judged like for every other address.
+    ///
+    /// # Errors
+    /// [`EgressError`]. An HTTP error is no error here.
+    pub async fn ask(
+        &self,
+        url: Url,
+        headers: HeaderMap,
+        json: Option<&serde_json::Value>,
+        limits: Limits,
+        cancel: &CancellationToken,
+    ) -> Result<Fetched, EgressError> {
+        let host = host_of(&url);
+        let asking = async {
+            let client = self.client_on(self.rules.admit(&url)?)?;
+            let request = match json {
+                Some(json) => client.post(url.clone()).json(json),
+                None => client.get(url.clone()),
+            };
+            let response = request.headers(headers).send().await.map_err(|error| why(&error, &url))?;
+            read(Answered { response, url }, limits.body).await
+        };
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(EgressError::Cancelled),
+            fetched = asking => {
+                match &fetched {
+                    Ok(got) => tracing::debug!(%host, status = got.status, bytes = got.body.len(), "asked a service"),
+                    Err(error) => tracing::debug!(%host, %error, "a service was not asked"),
+                }
+                fetched
+            }
+            () = self.clock.sleep(limits.total) => Err(EgressError::TimedOut(host.clone(), limits.total.as_secs().max(1))),
+        }
+    }
+
     /// Asks for what is at `url` (as somebody wrote it), to be read piece by piece. How long it may take and how much is
     /// read is the caller's affair.
     ///
@@ -201,15 +238,19 @@ impl Egress {
         Ok(Opened { status, content_type, length, body })
     }
 
+    /// The client for one address, for a caller that speaks more than `GET` to it. It follows no redirects and goes to
+    /// checked addresses only; the answer's bounds are the caller's affair.
+    ///
+    /// # Errors
+    /// [`EgressError`] when such an address is not reached from here.
+    pub fn client_for(&self, url: &Url) -> Result<Client, EgressError> {
+        Ok(self.client_on(self.rules.admit(url)?)?.clone())
+    }
+
     async fn follow(&self, mut url: Url, redirects: usize, accept: &'static str) -> Result<Answered, EgressError> {
         let mut hops = 0;
         loop {
-            let way = self.rules.admit(&url)?;
-            let client = match way {
-                Way::Public => &self.public,
-                Way::Named => &self.named,
-            };
-            let client = client.get_or_init(|| self.client(way)).as_ref().ok_or(EgressError::Setup)?;
+            let client = self.client_on(self.rules.admit(&url)?)?;
             let request = client.get(url.clone()).header(ACCEPT, accept);
             let response = request.send().await.map_err(|error| why(&error, &url))?;
             let Some(next) = redirect(response.status(), response.headers(), &url)? else {
@@ -221,6 +262,14 @@ impl Egress {
             }
             url = next;
         }
+    }
+
+    fn client_on(&self, way: Way) -> Result<&Client, EgressError> {
+        let client = match way {
+            Way::Public => &self.public,
+            Way::Named => &self.named,
+        };
+        client.get_or_init(|| self.client(way)).as_ref().ok_or(EgressError::Setup)
     }
 
     fn client(&self, way: Way) -> Option<Client> {

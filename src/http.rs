@@ -19,7 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::{auth::Auth, config::ServerConfig, error::Refusal};
 use crate::{
     agent::Agents, channels::Channels, config::doors::Door, inbox::WakeUp, intake, journal::Journal, ledger::Ledger,
-    os, store::Store, supervisor::Health, upkeep::Ready,
+    memory::Memories, os, store::Store, supervisor::Health, upkeep::Ready,
 };
 
 pub mod config;
@@ -35,6 +35,7 @@ mod error;
 mod events;
 pub mod hooks;
 pub mod initiative;
+mod memory;
 mod metrics;
 mod page;
 mod sockets;
@@ -63,6 +64,8 @@ pub struct Http {
     pub health: Health,
     /// For `/api/prompt`.
     pub agents: Agents,
+    /// For `/api/memory`.
+    pub memories: Memories,
     /// For `/api/pairings` and `/api/access`.
     pub access: Arc<intake::pairing::Access>,
     /// For `/api/doors`: what the configuration leaves closed, and what stands wide open.
@@ -255,6 +258,12 @@ fn routes() -> Vec<Route> {
         delete("/api/schedules/{id}", Token, routing::delete(initiative::cancel)),
         post("/api/schedules/{id}/run", Token, routing::post(initiative::run)),
         get("/api/heartbeat", Token, routing::get(initiative::heartbeat)),
+        get("/api/memory/search", Token, routing::get(memory::search)),
+        post("/api/memory/reindex", Token, routing::post(memory::reindex)),
+        get("/api/memory/progress", Token, routing::get(memory::progress)),
+        get("/api/memory/quarantine", Token, routing::get(memory::held)),
+        post("/api/memory/quarantine/{id}/accept", Token, routing::post(memory::accept)),
+        post("/api/memory/quarantine/{id}/drop", Token, routing::post(memory::discard)),
         get("/metrics", Token, routing::get(metrics::page)),
     ]
 }

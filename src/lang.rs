@@ -1526,6 +1526,18 @@ catalogue! {
     }
 }
 
+// Tools: policies.
+catalogue! {
+    config_tool_unknown(name) {
+        en: "`{name}` names no tool that comes with the gateway, and no group",
+        zh: "`{name}` 不是自带工具的名字，也不是工具组",
+    }
+    config_known_tools(names) {
+        en: "the tools are {names}, the groups group:fs, group:runtime, group:web, group:memory, group:messaging, group:automation, group:sessions, group:media; tools of skills and MCP servers may be named too",
+        zh: "工具有 {names}；组有 group:fs、group:runtime、group:web、group:memory、group:messaging、group:automation、group:sessions、group:media；技能和 MCP 服务器的工具也可以写在这里",
+    }
+}
+
 // Usage, cost, budgets and the choice of a model.
 catalogue! {
     budget_tokens(n) {
@@ -2032,6 +2044,112 @@ catalogue! {
         en: "failed: {command}\n{why}",
         zh: "失败：{command}\n{why}",
     }
+
+    // MCP servers.
+    mcp_bad_name() {
+        en: "a server's name is 1 to 32 small letters, digits, - and _; it becomes part of its tools' names",
+        zh: "服务器名称须为 1 到 32 个小写字母、数字、- 或 _；它会成为工具名的一部分",
+    }
+    mcp_bad_reach() {
+        en: "expected either `command = [\"program\", \"argument\"]` or `url = \"https://…\"`",
+        zh: "须填写 `command = [\"程序\", \"参数\"]` 或 `url = \"https://…\"` 其中之一",
+    }
+    mcp_bad_url() {
+        en: "expected an http(s) address without a name and password in it; keys go into `headers`",
+        zh: "应为不含用户名和密码的 http(s) 地址；密钥请写在 `headers` 中",
+    }
+    mcp_bad_plain() {
+        en: "plain http only with `private = true`, on this machine or in your own network; otherwise https",
+        zh: "http 仅限本机或内网，并须设置 `private = true`；否则请用 https",
+    }
+    mcp_bad_glob() {
+        en: "one of these is no pattern; write names of tools, with * for any letters",
+        zh: "其中有无效的匹配模式；请写工具名，可用 * 代表任意字符",
+    }
+    mcp_bad_header() {
+        en: "one of these cannot be sent as a header, or is the protocol's own",
+        zh: "其中有无法发送的请求头，或属于协议自身的请求头",
+    }
+    mcp_bad_least() {
+        en: "expected \"owner\", \"trusted\" or \"member\"",
+        zh: "应为 \"owner\"、\"trusted\" 或 \"member\"",
+    }
+    mcp_bad_timeout(longest) {
+        en: "expected seconds from 1 to {longest}",
+        zh: "应为 1 到 {longest} 秒",
+    }
+    mcp_none() {
+        en: "No MCP servers are configured; see `[mcp.servers.<name>]` in config.toml.",
+        zh: "没有配置 MCP 服务器；参见 config.toml 中的 `[mcp.servers.<name>]`。",
+    }
+    mcp_unknown(name, known) {
+        en: "There is no MCP server `{name}` that is switched on; there are: {known}",
+        zh: "没有已启用的 MCP 服务器 `{name}`；现有：{known}",
+    }
+    mcp_unknown_tool(server, tool) {
+        en: "`{server}` lists no tool `{tool}` that can be used",
+        zh: "`{server}` 没有可用的工具 `{tool}`",
+    }
+    mcp_never_seen(server) {
+        en: "nothing is known of `{server}` yet: `crawfish mcp approve {server}` asks it for its tools",
+        zh: "尚未了解 `{server}`：运行 `crawfish mcp approve {server}` 查看它的工具",
+    }
+    mcp_not_approved(server) {
+        en: "nothing approved; `crawfish mcp approve {server}` shows its tools",
+        zh: "尚未批准任何工具；运行 `crawfish mcp approve {server}` 查看",
+    }
+    mcp_withheld(server, tools) {
+        en: "withheld until `crawfish mcp approve {server}`: {tools}",
+        zh: "已停用，等待 `crawfish mcp approve {server}`：{tools}",
+    }
+    mcp_refused(tools) {
+        en: "cannot be used: {tools}",
+        zh: "无法使用：{tools}",
+    }
+    mcp_down(why) {
+        en: "not reached: {why}",
+        zh: "无法连接：{why}",
+    }
+    mcp_fine(count) {
+        en: "{count} tools, as approved",
+        zh: "{count} 个工具，与批准时一致",
+    }
+    mcp_off() {
+        en: "off",
+        zh: "已关闭",
+    }
+    mcp_failed(server, why) {
+        en: "`{server}` was not reached: {why}",
+        zh: "无法连接 `{server}`：{why}",
+    }
+    mcp_reads() {
+        en: "says: only reads",
+        zh: "自称只读",
+    }
+    mcp_takes(arguments) {
+        en: "takes {arguments}",
+        zh: "参数：{arguments}",
+    }
+    mcp_program(command) {
+        en: "It is a program that runs with all rights of this process: {command}",
+        zh: "它是一个程序，拥有本进程的全部权限：{command}",
+    }
+    mcp_ask(count, server, who) {
+        en: "Let {who} and above use these {count} tools of `{server}`? [y/N]",
+        zh: "允许 {who} 及以上使用 `{server}` 的这 {count} 个工具？[y/N]",
+    }
+    mcp_approved(count, server) {
+        en: "Approved: {count} tools of `{server}`. A running gateway offers them from the next message on.",
+        zh: "已批准 `{server}` 的 {count} 个工具。运行中的网关从下一条消息起提供它们。",
+    }
+    mcp_nothing_new(server) {
+        en: "Everything that `{server}` lists is approved already.",
+        zh: "`{server}` 的所有工具均已批准。",
+    }
+    doctor_mcp(server, text) {
+        en: "MCP server `{server}`: {text}",
+        zh: "MCP 服务器 `{server}`：{text}",
+    }
 }
 
 // Skills: commands, grants and checks.
@@ -2278,6 +2396,34 @@ pub fn compaction_task(lang: Lang, before: Option<&str>, piece: &str, wanted: &s
     let before = before.map_or_else(String::new, |text| compaction_before(lang, text));
     let wanted = if wanted.is_empty() { String::new() } else { compaction_wanted(lang, wanted) };
     compaction_messages(lang, before, piece, wanted)
+}
+
+// The notes.
+catalogue! {
+    memory_nothing(notes) {
+        en: "nothing was found in {notes} notes",
+        zh: "在 {notes} 篇笔记中没有找到",
+    }
+    memory_without_vectors(why) {
+        en: "searched by words alone: {why}",
+        zh: "本次只按文字搜索：{why}",
+    }
+    memory_reindexed(notes, passages) {
+        en: "the index was made again: {notes} notes, {passages} passages",
+        zh: "索引已重建：{notes} 篇笔记，{passages} 个段落",
+    }
+    memory_accepted(note) {
+        en: "written to {note}",
+        zh: "已写入 {note}",
+    }
+    memory_held_member() {
+        en: "asked by a member",
+        zh: "成员要求记住",
+    }
+    memory_held_outside() {
+        en: "came from outside",
+        zh: "来自外部内容",
+    }
 }
 
 // Plans, words to other chats, sub-agents.

@@ -69,6 +69,7 @@ pub mod lang;
 pub mod ledger;
 pub mod lifecycle;
 pub mod logs;
+pub mod mcp;
 pub mod media;
 pub mod memory;
 pub mod os;

@@ -46,7 +46,12 @@ impl Default for LogConfig {
 impl LogConfig {
     /// The filter; `None` when `level` is none.
     pub fn filter(&self) -> Option<EnvFilter> {
-        EnvFilter::try_new(&self.level).ok()
+        let filter = EnvFilter::try_new(&self.level).ok()?;
+        // This library logs whole messages of servers that are not ours.
+        match "rmcp=off".parse() {
+            Ok(quiet) if !self.level.contains("rmcp") => Some(filter.add_directive(quiet)),
+            _ => Some(filter),
+        }
     }
 }
 

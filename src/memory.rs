@@ -1,443 +1,522 @@
-//! Search in the notes of a workspace: by words, in Chinese and English, the best passages first. Pure: texts in,
-//! passages out; knows nothing of files or people.
+//! The agent's memory: `MEMORY.md` and the notes below `memory/` are the truth; an index in the store follows them, is
+//! looked through by words and, where an embedding model is configured, by meaning, and can be made again at any time.
 //!
-//! Latin words are compared without case, a longer word counts a little for its beginning; Chinese, Japanese and Korean
-//! text by pairs of characters, so that words of two are found without a dictionary. Ranked by BM25.
+//! A search first looks at the files (names, sizes, times) and reads those that changed, so a note written a second ago is
+//! found. What may be found follows from the [`Scope`] of whoever asks, without which there is no search. What others than
+//! the owner want remembered, or what came from outside, waits in quarantine ([`held`]).
 
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap},
-    ops::Range,
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use unicode_normalization::{UnicodeNormalization as _, char::is_combining_mark};
+use channel_api::Clock;
+use jiff::{Timestamp, ZonedDateTime, tz::TimeZone};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Mutex, Notify};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
 
-/// The most characters of a passage.
-const PASSAGE_CHARS: usize = 600;
-/// The most lines of a passage.
-const PASSAGE_LINES: usize = 15;
-/// The most words of a question that count.
-const MOST_TERMS: usize = 32;
-/// The most passages of one note among the results: the other notes want to be seen too.
-const MOST_OF_ONE_NOTE: usize = 3;
-/// A passage that scores less than this part of the best one has met a word by chance.
-const LEAST_OF_BEST: f64 = 0.25;
-/// A word that only begins with the one asked for counts this much.
-const BEGINS: f64 = 0.5;
-/// The shortest word that finds longer ones.
-const SHORTEST_BEGINNING: usize = 3;
-/// The usual constants of BM25.
-const K1: f64 = 1.2;
-const B: f64 = 0.75;
+use self::embed::Embedder;
+pub use crate::store::note::{Area, FOLDER, MEMORY, NoteCount, Scope};
+use crate::store::{
+    StoreError,
+    note::{NewNote, NoteRow, NoteStore, PassageHit},
+};
 
-/// One note.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// Its path, with `/` between: `memory/2026-03-22-春节.md`. Searched too.
-    pub path: String,
-    /// Its text.
-    pub text: String,
+pub mod ask;
+pub mod embed;
+mod files;
+pub mod held;
+pub mod rank;
+pub mod words;
+
+#[cfg(test)]
+mod tests;
+
+/// How many hits of each kind a search puts together for each passage it is asked for.
+const CANDIDATES: usize = 4;
+/// The most passages of one answer.
+pub const MOST_RESULTS: usize = 20;
+/// The most notes, and bytes of them, of one transaction: messages are committed between two of them.
+const BATCH_NOTES: usize = 32;
+const BATCH_BYTES: usize = 512 * 1024;
+/// How often the files are looked at when nobody searches, for the vectors.
+const LOOK_EVERY: Duration = Duration::from_secs(300);
+
+/// Why memory could not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The files.
+    #[error("the notes cannot be read or written: {0}")]
+    Files(#[from] io::Error),
+    /// The index.
+    #[error("the index of the notes: {0}")]
+    Store(#[from] StoreError),
+    /// The work was given up.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// How far the index is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Changed notes that are in the index.
+    pub done: u64,
+    /// Changed notes in all.
+    pub all: u64,
 }
 
 /// A passage that was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Passage {
     /// The note's path.
     pub path: String,
     /// Its first and last line, from 1.
-    pub lines: (usize, usize),
-    /// Its text, at most 600 characters.
+    pub lines: (u32, u32),
+    /// Its text.
     pub text: String,
+    /// From 0 to 1, the best of a search being near 1.
+    pub score: f64,
+}
+
+impl Passage {
+    /// `memory/2026-03-22.md#L1-L5`.
+    pub fn source(&self) -> String {
+        format!("{}#L{}-L{}", self.path, self.lines.0, self.lines.1)
+    }
 }
 
 /// What a search gave.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// The best passages, the best first.
     pub passages: Vec<Passage>,
-    /// How many passages there would be without the limit.
+    /// How many there would be without the limit.
     pub all: usize,
+    /// How many notes there are in this scope.
+    pub notes: usize,
+    /// Files that are no plain, readable notes.
+    pub left_out: usize,
+    /// Why there were no vectors, for the trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_vectors: Option<String>,
 }
 
-/// The passages that best answer `query`, at most `most` of them.
-pub fn search(notes: &[Note], query: &str, most: usize) -> Found {
-    let terms = Terms::of(query);
-    if terms.places.is_empty() {
-        return Found::default();
+/// The memory of one agent.
+pub struct Memory {
+    agent: String,
+    workspace: PathBuf,
+    store: Arc<dyn NoteStore>,
+    clock: Arc<dyn Clock>,
+    embedder: Option<Arc<Embedder>>,
+    /// Counts how often the whole index was forgotten, by whichever agent.
+    forgotten: Arc<AtomicU64>,
+    known: Mutex<Known>,
+    /// Whoever writes a note.
+    writing: Mutex<()>,
+    /// The index changed: there may be texts without a vector.
+    changed: Notify,
+    progress: std::sync::Mutex<Progress>,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("agent", &self.agent).finish_non_exhaustive()
     }
-    let mut candidates = Vec::new();
-    let (mut passages, mut words) = (0usize, 0usize);
-    let mut met = vec![0usize; terms.places.len()];
-    for (number, note) in notes.iter().enumerate() {
-        let mut title = vec![0.0; terms.places.len()];
-        terms.count(&note.path, &mut title);
-        for range in cut(&note.text) {
-            let mut counts = title.clone();
-            let length = terms.count(&note.text[range.clone()], &mut counts);
-            passages += 1;
-            words += length;
-            if counts.iter().all(|count| *count == 0.0) {
-                continue;
-            }
-            for (met, count) in met.iter_mut().zip(&counts) {
-                *met += usize::from(*count > 0.0);
-            }
-            candidates.push(Candidate { note: number, range, counts, length });
+}
+
+/// What the index knows of the files, as far as this process remembers.
+#[derive(Default)]
+struct Known {
+    /// `None`: not read from the store yet.
+    notes: Option<HashMap<String, (i64, Hash)>>,
+    /// [`Memory::forgotten`] when that was.
+    at: u64,
+    left_out: usize,
+}
+
+type Hash = [u8; 16];
+
+/// Stands for the hash of a file that is no text: it is in no index and not read again until it changes.
+const NO_TEXT: Hash = [0; 16];
+
+fn hash_of(text: &str) -> Hash {
+    let mut hash = Hash::default();
+    hash.copy_from_slice(&Sha256::digest(text.as_bytes())[..16]);
+    hash
+}
+
+impl Memory {
+    /// The memory of an agent; nothing is read yet. `forgotten` is shared by all agents on one store.
+    pub fn new(
+        agent: &str,
+        workspace: PathBuf,
+        store: Arc<dyn NoteStore>,
+        clock: Arc<dyn Clock>,
+        embedder: Option<Arc<Embedder>>,
+        forgotten: Arc<AtomicU64>,
+    ) -> Self {
+        Self {
+            agent: agent.to_owned(),
+            workspace,
+            store,
+            clock,
+            embedder,
+            forgotten,
+            known: Mutex::default(),
+            writing: Mutex::default(),
+            changed: Notify::new(),
+            progress: std::sync::Mutex::default(),
         }
     }
-    let average = (words as f64 / passages.max(1) as f64).max(1.0);
-    let rarity: Vec<f64> =
-        met.iter().map(|met| (1.0 + (passages as f64 - *met as f64 + 0.5) / (*met as f64 + 0.5)).ln()).collect();
-    let score = |candidate: &Candidate| -> f64 {
-        let norm = K1 * (1.0 - B + B * candidate.length as f64 / average);
-        candidate.counts.iter().zip(&rarity).map(|(count, rarity)| rarity * count * (K1 + 1.0) / (count + norm)).sum()
-    };
-    let mut scored: Vec<(f64, Candidate)> = candidates.into_iter().map(|it| (score(&it), it)).collect();
-    let best = scored.iter().map(|(score, _)| *score).fold(0.0, f64::max);
-    scored.retain(|(score, _)| *score >= best * LEAST_OF_BEST);
-    // Of passages that are as good as each other the note of the newest day comes first.
-    scored.sort_by_cached_key(|(score, candidate)| {
-        let note = &notes[candidate.note];
-        let rank = (score / best * 20.0).round() as u32;
-        (Reverse(rank), Reverse(day_of(&note.path)), note.path.clone(), candidate.range.start)
-    });
-    let mut of_note = BTreeMap::new();
-    scored.retain(|(_, candidate)| {
-        let seen = of_note.entry(candidate.note).or_insert(0usize);
-        *seen += 1;
-        *seen <= MOST_OF_ONE_NOTE
-    });
-    let all = scored.len();
-    let passages = scored.into_iter().take(most).map(|(_, candidate)| candidate.passage(notes, &terms)).collect();
-    Found { passages, all }
-}
 
-/// A passage that holds at least one of the words.
-struct Candidate {
-    note: usize,
-    range: Range<usize>,
-    /// How often each of the words is there.
-    counts: Vec<f64>,
-    /// Its words.
-    length: usize,
-}
-
-impl Candidate {
-    fn passage(&self, notes: &[Note], terms: &Terms) -> Passage {
-        let note = &notes[self.note];
-        let text = &note.text[self.range.clone()];
-        let first = note.text[..self.range.start].matches('\n').count() + 1;
-        let last = first + text.trim_end().matches('\n').count();
-        Passage { path: note.path.clone(), lines: (first, last), text: excerpt(text.trim_end(), terms) }
+    /// Its agent's id.
+    pub fn agent(&self) -> &str {
+        &self.agent
     }
-}
 
-/// A passage whole, or, when a single line is longer than one, the part of it around the first word that was met.
-fn excerpt(text: &str, terms: &Terms) -> String {
-    let chars = text.chars().count();
-    if chars <= PASSAGE_CHARS {
-        return text.to_owned();
+    /// Its agent's workspace.
+    pub fn workspace(&self) -> &Path {
+        &self.workspace
     }
-    let mut met = text.len();
-    tokens(text, &mut |token, at| {
-        if at < met && terms.places.contains_key(token) {
-            met = at;
-        }
-    });
-    let before = text[..met].chars().count();
-    let skip = if met == text.len() { 0 } else { before.saturating_sub(PASSAGE_CHARS / 3).min(chars - PASSAGE_CHARS) };
-    let part: String = text.chars().skip(skip).take(PASSAGE_CHARS).collect();
-    let (lead, trail) = (if skip > 0 { "…" } else { "" }, if skip + PASSAGE_CHARS < chars { "…" } else { "" });
-    format!("{lead}{part}{trail}")
-}
 
-/// Where a note is cut into passages: at headings, else after so many lines or characters, at a blank line if there is
-/// one. Blank passages are left out.
-fn cut(text: &str) -> Vec<Range<usize>> {
-    let mut ranges = Vec::new();
-    let (mut start, mut at, mut lines, mut chars) = (0usize, 0usize, 0usize, 0usize);
-    for line in text.split_inclusive('\n') {
-        let length = line.chars().count();
-        let full = lines >= PASSAGE_LINES || chars + length > PASSAGE_CHARS;
-        let blank_soon = lines >= PASSAGE_LINES * 2 / 3 && line.trim().is_empty();
-        if at > start && (line.starts_with('#') || full || blank_soon) {
-            ranges.push(start..at);
-            (start, lines, chars) = (at, 0, 0);
-        }
-        at += line.len();
-        lines += 1;
-        chars += length;
-    }
-    ranges.push(start..at);
-    ranges.retain_mut(|range| {
-        let passage = &text[range.clone()];
-        let blank = passage.len() - passage.trim_start_matches(['\n', '\r']).len();
-        range.start += blank;
-        !passage.trim().is_empty()
-    });
-    ranges
-}
-
-/// The words of a question.
-struct Terms {
-    /// Each with its place.
-    places: HashMap<String, usize>,
-    /// Those that also find longer words.
-    beginnings: Vec<(String, usize)>,
-    /// The sketches of all of them: tells at once that nearly every other word is none of them.
-    sketches: [bool; 256],
-}
-
-/// A word's first and last byte, mixed.
-fn sketch(token: &str) -> usize {
-    let bytes = token.as_bytes();
-    let (first, last) = (bytes.first().copied().unwrap_or(0), bytes.last().copied().unwrap_or(0));
-    usize::from(first.wrapping_mul(31) ^ last)
-}
-
-impl Terms {
-    fn of(query: &str) -> Self {
-        let mut terms = HashMap::new();
-        let mut single = Vec::new();
-        tokens(query, &mut |token, _| {
-            if is_one_of_pairs(token) {
-                single.push(token.to_owned());
-            } else if terms.len() < MOST_TERMS {
-                let next = terms.len();
-                terms.entry(token.to_owned()).or_insert(next);
+    /// Looks for passages that answer a question; the files are looked at first. Without a word in it nothing is found.
+    ///
+    /// # Errors
+    /// [`MemoryError`]. An embedding model that does not answer is none: [`Found::without_vectors`].
+    pub async fn search(&self, scope: &Scope, query: &str, most: usize) -> Result<Found, MemoryError> {
+        let most = most.clamp(1, MOST_RESULTS);
+        let candidates = (most * CANDIDATES).max(24) as u32;
+        let words = words::of_question(query);
+        // Looking at the files and looking into the index take as long as each other: what the index gave is used when the
+        // files turn out to be as it knows them.
+        let (changed, hits, vector) =
+            tokio::join!(self.update(), self.store.find_words(scope, &words, candidates), self.question(query));
+        let hits = match (changed, hits) {
+            (Ok(false), Ok(hits)) => hits,
+            (Ok(_), Err(StoreError::Corrupt(why))) | (Err(MemoryError::Store(StoreError::Corrupt(why))), _) => {
+                self.make_anew(&why).await?;
+                self.store.find_words(scope, &words, candidates).await?
             }
-        });
-        // A single character says little beside pairs; alone it is all there is.
-        if terms.is_empty() {
-            for token in single.into_iter().take(MOST_TERMS) {
-                let next = terms.len();
-                terms.entry(token).or_insert(next);
+            (Ok(_), _) => self.store.find_words(scope, &words, candidates).await?,
+            (Err(error), _) => return Err(error),
+        };
+        let (near, without_vectors) = match (&self.embedder, vector) {
+            (Some(embedder), Some(Ok(vector))) => {
+                (self.store.find_near(scope, &embedder.key(), &vector, candidates).await?, None)
+            }
+            (_, Some(Err(why))) => (Vec::new(), Some(why)),
+            _ => (Vec::new(), None),
+        };
+        let ranked = rank::order(rank::fuse(hits, near, rank::NEAR_WEIGHT));
+        let known = self.known.lock().await;
+        let in_scope = |path: &String| Area::of(path).is_some_and(|area| scope.sees(&area));
+        Ok(Found {
+            all: ranked.len(),
+            passages: ranked.into_iter().take(most).map(shown).collect(),
+            notes: known.notes.iter().flatten().filter(|(path, it)| it.1 != NO_TEXT && in_scope(path)).count(),
+            left_out: if scope.is_owner() { known.left_out } else { 0 },
+            without_vectors,
+        })
+    }
+
+    /// The vector of a question; `None` when no model is configured.
+    async fn question(&self, query: &str) -> Option<Result<Vec<f32>, String>> {
+        let embedder = self.embedder.as_ref()?;
+        Some(embedder.question(query, self.clock.as_ref()).await.map_err(|why| why.to_string()))
+    }
+
+    /// Brings the index up to the files, and says whether anything changed in it. Cheap when nothing did.
+    ///
+    /// # Errors
+    /// [`MemoryError`]; what was put until then stays.
+    pub async fn update(&self) -> Result<bool, MemoryError> {
+        let mut known = self.known.lock().await;
+        let at = self.forgotten.load(Ordering::Acquire);
+        if known.notes.is_none() || known.at != at {
+            let rows = self.store.known_notes(&self.agent).await?;
+            let notes = rows.into_iter().filter_map(|row| Some((row.path, (row.stamp, row.hash.try_into().ok()?))));
+            (known.notes, known.at) = (Some(notes.collect()), at);
+        }
+        let Known { notes, left_out, .. } = &mut *known;
+        let notes = notes.get_or_insert_default();
+        let (workspace, now) = (self.workspace.clone(), self.clock.now_ms());
+        let scan = blocking(move || files::scan(&workspace, now)).await??;
+        let (mut changed, mut still_there) = (Vec::new(), 0);
+        for seen in &scan.notes {
+            let before = notes.get(&seen.path);
+            still_there += usize::from(before.is_some());
+            if seen.stamp == 0 || before.is_none_or(|(stamp, _)| *stamp != seen.stamp) {
+                changed.push(seen.clone());
             }
         }
-        let finds_longer = |term: &&String| term.is_ascii() && term.len() >= SHORTEST_BEGINNING;
-        let beginnings = terms.iter().filter(|(term, _)| finds_longer(term));
-        let mut sketches = [false; 256];
-        terms.keys().for_each(|term| sketches[sketch(term)] = true);
-        Self { beginnings: beginnings.map(|(term, place)| (term.clone(), *place)).collect(), places: terms, sketches }
+        let gone: Vec<String> = if still_there < notes.len() {
+            let there: HashSet<&str> = scan.notes.iter().map(|seen| seen.path.as_str()).collect();
+            notes.keys().filter(|path| !there.contains(path.as_str())).cloned().collect()
+        } else {
+            Vec::new()
+        };
+        if changed.is_empty() && gone.is_empty() {
+            return Ok(false);
+        }
+        let any = self.apply(notes, changed, gone).await?;
+        *left_out = scan.left_out + notes.values().filter(|(_, hash)| *hash == NO_TEXT).count();
+        if any {
+            self.changed.notify_one();
+        }
+        Ok(any)
     }
 
-    /// Adds how often each word is in `text`, and says how many words the text has.
-    fn count(&self, text: &str, counts: &mut [f64]) -> usize {
-        let mut length = 0;
-        tokens(text, &mut |token, _| {
-            length += 1;
-            if self.sketches[sketch(token)]
-                && let Some(place) = self.places.get(token)
-            {
-                counts[*place] += 1.0;
-                return;
+    /// Reads the changed notes and puts them, a batch a transaction.
+    async fn apply(
+        &self,
+        notes: &mut HashMap<String, (i64, Hash)>,
+        changed: Vec<files::Seen>,
+        mut gone: Vec<String>,
+    ) -> Result<bool, MemoryError> {
+        let mut any = false;
+        self.tell(0, changed.len());
+        let (mut done, mut rest) = (0, changed.into_iter().peekable());
+        while rest.peek().is_some() || !gone.is_empty() {
+            let seen: Vec<files::Seen> = rest.by_ref().take(BATCH_NOTES).collect();
+            done += seen.len();
+            let workspace = self.workspace.clone();
+            let read =
+                move || seen.into_iter().map(|seen| (files::read(&workspace, &seen.path), seen)).collect::<Vec<_>>();
+            let mut read = blocking(read).await?.into_iter().peekable();
+            while read.peek().is_some() || !gone.is_empty() {
+                let (mut put, mut bytes) = (Vec::new(), 0);
+                let mut forget: Vec<String> = gone.drain(..gone.len().min(BATCH_NOTES)).collect();
+                let (mut fresh, mut unread) = (Vec::new(), Vec::new());
+                while bytes < BATCH_BYTES
+                    && let Some((text, seen)) = read.next()
+                {
+                    let (Some(text), Some(area)) = (text, Area::of(&seen.path)) else {
+                        // Gone meanwhile, or no text.
+                        if notes
+                            .insert(seen.path.clone(), (seen.stamp, NO_TEXT))
+                            .is_some_and(|(_, hash)| hash != NO_TEXT)
+                        {
+                            unread.push(seen.path);
+                        }
+                        continue;
+                    };
+                    let hash = hash_of(&text);
+                    let before = notes.get(&seen.path).copied();
+                    if before == Some((seen.stamp, hash)) {
+                        continue;
+                    }
+                    bytes += text.len();
+                    let same = before.is_some_and(|(_, before)| before == hash);
+                    fresh.push((seen.path.clone(), (seen.stamp, hash), same));
+                    let passages = (!same).then(|| words::passages(&seen.path, &text));
+                    let row = NoteRow { path: seen.path, stamp: seen.stamp, hash: hash.to_vec() };
+                    put.push(NewNote { row, area, passages });
+                }
+                let forgotten = forget.clone();
+                forget.append(&mut unread);
+                if put.is_empty() && forget.is_empty() {
+                    continue;
+                }
+                any |= !forget.is_empty() || fresh.iter().any(|(.., same)| !same);
+                self.store.put_notes(&self.agent, put, forget).await?;
+                forgotten.iter().for_each(|path| {
+                    notes.remove(path);
+                });
+                notes.extend(fresh.into_iter().map(|(path, known, _)| (path, known)));
             }
-            for (beginning, place) in &self.beginnings {
-                if token.starts_with(beginning) {
-                    counts[*place] += BEGINS;
+            self.tell(done, done + rest.len());
+        }
+        Ok(any)
+    }
+
+    fn tell(&self, done: usize, all: usize) {
+        *self.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            Progress { done: done as u64, all: all as u64 };
+    }
+
+    /// How far the index is with what changed last.
+    pub fn progress(&self) -> Progress {
+        *self.progress.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Forgets the whole index and makes it again from the files.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub async fn reindex(&self) -> Result<NoteCount, MemoryError> {
+        self.forget().await?;
+        self.update().await?;
+        Ok(self.store.count_notes(&self.agent).await?)
+    }
+
+    async fn make_anew(&self, why: &str) -> Result<(), MemoryError> {
+        warn!(agent = self.agent, why, "the index of the notes was damaged and is made anew from the files");
+        self.forget().await?;
+        self.update().await.map(|_| ())
+    }
+
+    async fn forget(&self) -> Result<(), MemoryError> {
+        let mut known = self.known.lock().await;
+        self.store.forget_notes().await?;
+        self.forgotten.fetch_add(1, Ordering::AcqRel);
+        known.notes = None;
+        Ok(())
+    }
+
+    /// Keeps the index and the vectors up to date until it is told to stop. Without an embedding model it looks once, so
+    /// that the first search has little to do.
+    pub async fn follow(&self, stop: CancellationToken) {
+        if let Some(embedder) = &self.embedder
+            && let Err(error) = self.store.forget_vectors(&embedder.key()).await
+        {
+            warn!(%error, "old vectors of notes were not removed");
+        }
+        loop {
+            let round = async {
+                match self.update().await {
+                    Err(MemoryError::Store(StoreError::Corrupt(why))) => self.make_anew(&why).await,
+                    done => done.map(|_| ()),
+                }?;
+                self.expire_held()?;
+                self.embed_all().await
+            };
+            let done = tokio::select! {
+                done = round => done,
+                () = stop.cancelled() => return,
+            };
+            let pause = match done {
+                Ok(pause) => pause,
+                Err(error) => {
+                    warn!(agent = self.agent, %error, "the notes were not looked at");
+                    LOOK_EVERY
+                }
+            };
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = self.clock.sleep(pause) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Gives every passage its vector, as far as the model answers. Returns when to look again.
+    async fn embed_all(&self) -> Result<Duration, MemoryError> {
+        let Some(embedder) = &self.embedder else { return Ok(LOOK_EVERY) };
+        let (clock, key) = (self.clock.as_ref(), embedder.key());
+        let (mut after, mut count) = (0, 0usize);
+        loop {
+            let resting = embedder.resting(clock);
+            if !resting.is_zero() {
+                return Ok(resting);
+            }
+            let bare = self.store.sketch_notes(&key, after, embedder.batch as u32).await?;
+            let Some(last) = bare.last() else { break };
+            after = last.id;
+            let texts: Vec<String> =
+                bare.iter().map(|bare| format!("{}\n{}", bare.heading, bare.text).trim().to_owned()).collect();
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            match embedder.texts(&texts, clock).await {
+                Ok(vectors) => {
+                    count += vectors.len();
+                    self.store.put_vectors(&key, bare.into_iter().map(|bare| bare.hash).zip(vectors).collect()).await?;
+                }
+                Err(why) => {
+                    // Each search says so in its trace; here once a failure is enough.
+                    info!(agent = self.agent, %why, "notes have no vectors for now and are searched by words");
+                    return Ok(embedder.resting(clock).max(Duration::from_secs(1)));
                 }
             }
-        });
-        length
+        }
+        if count > 0 {
+            debug!(agent = self.agent, count, "passages got their vectors");
+        }
+        Ok(LOOK_EVERY)
+    }
+
+    /// The lines of the day's note: where it lies in a scope, and how it begins.
+    fn day_note(&self, scope: &Scope, now: &ZonedDateTime) -> (String, String) {
+        let day = now.strftime("%Y-%m-%d");
+        let folder = scope.folder().map_or_else(|| FOLDER.to_owned(), |folder| format!("{FOLDER}/{folder}"));
+        (format!("{folder}/{day}.md"), format!("# {day}\n\n"))
+    }
+
+    fn now(&self) -> ZonedDateTime {
+        let now = Timestamp::from_millisecond(self.clock.now_ms()).unwrap_or(Timestamp::UNIX_EPOCH);
+        now.to_zoned_datetime(TimeZone::system())
+    }
+
+    /// Adds a text to the day's note of a scope, as an entry of a list, and returns the note's path. The same text is added
+    /// once a day. This is also what the silent save before a compaction calls. Whoever calls it vouches that the text may
+    /// be remembered; what may not goes to [`Memory::hold`].
+    ///
+    /// # Errors
+    /// [`MemoryError::Files`].
+    pub async fn remember(&self, scope: &Scope, text: &str) -> Result<String, MemoryError> {
+        let (path, head) = self.day_note(scope, &self.now());
+        self.append(path, head, entry(text)).await
+    }
+
+    async fn append(&self, path: String, head: String, entry: String) -> Result<String, MemoryError> {
+        let _one_at_a_time = self.writing.lock().await;
+        let (workspace, note) = (self.workspace.clone(), path.clone());
+        blocking(move || files::append(&workspace, &note, &head, &entry)).await??;
+        Ok(path)
     }
 }
 
-fn is_one_of_pairs(token: &str) -> bool {
-    let mut chars = token.chars();
-    matches!((chars.next(), chars.next()), (Some(c), None) if in_pairs(c))
+/// A text as an entry of a note: a list item whose further lines are indented, so that it stays one.
+fn entry(text: &str) -> String {
+    let mut lines = text.trim().lines();
+    let mut entry = format!("- {}", lines.next().unwrap_or_default().trim_start_matches(['-', '*', ' ']));
+    for line in lines {
+        entry.push('\n');
+        if !line.trim().is_empty() {
+            entry.push_str("  ");
+            entry.push_str(line.trim_end());
+        }
+    }
+    entry
 }
 
-/// Whether text of this character's script is written without blanks between words.
-fn in_pairs(c: char) -> bool {
-    matches!(c,
-        '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}'
-        | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+fn shown(ranked: rank::Ranked) -> Passage {
+    let rank::Ranked { hit: PassageHit { path, lines, text, .. }, worth } = ranked;
+    Passage { path, lines, text, score: (worth * 1000.0).round() / 1000.0 }
 }
 
-/// Gives the words of a text with the place of each: runs of letters and digits in lower case without accents, and for
-/// scripts without blanks each character and each pair of neighbours.
-fn tokens(text: &str, give: &mut impl FnMut(&str, usize)) {
-    let mut run = Run { word: String::new(), began: 0, before: None, pair: String::new() };
-    for (at, c) in text.char_indices() {
-        // Most characters are one of these two, and neither has another form.
-        if c.is_ascii() || matches!(c, '\u{4e00}'..='\u{9fff}') {
-            run.take(c, at, give);
-        } else {
-            for c in std::iter::once(c).nfkd() {
-                run.take(c, at, give);
-            }
-        }
-    }
-    run.end_word(give);
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, MemoryError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        warn!(%error, "work on the notes ended unexpectedly");
+        MemoryError::Stopped
+    })
 }
 
-/// Where the reader of a text is.
-struct Run {
-    word: String,
-    /// Where the word began.
-    began: usize,
-    /// The neighbour of the next character, in a script without blanks.
-    before: Option<char>,
-    pair: String,
-}
+/// The memories of all agents, by their ids.
+#[derive(Clone, Debug, Default)]
+pub struct Memories(Arc<BTreeMap<String, Arc<Memory>>>);
 
-impl Run {
-    fn take(&mut self, c: char, at: usize, give: &mut impl FnMut(&str, usize)) {
-        if c.is_ascii_alphanumeric() {
-            self.letter(c.to_ascii_lowercase(), at);
-        } else if c.is_ascii() {
-            self.end_word(give);
-        } else if in_pairs(c) {
-            let before = self.before;
-            self.end_word(give);
-            self.pair.clear();
-            self.pair.extend(before);
-            let single = self.pair.len();
-            self.pair.push(c);
-            if before.is_some() {
-                give(&self.pair, at);
-            }
-            give(&self.pair[single..], at);
-            self.before = Some(c);
-        } else if c.is_alphanumeric() {
-            for c in c.to_lowercase() {
-                self.letter(c, at);
-            }
-        } else if !is_combining_mark(c) {
-            self.end_word(give);
-        }
+impl Memories {
+    /// These.
+    pub fn new(all: impl IntoIterator<Item = Memory>) -> Self {
+        Self(Arc::new(all.into_iter().map(|memory| (memory.agent.clone(), Arc::new(memory))).collect()))
     }
 
-    fn letter(&mut self, c: char, at: usize) {
-        self.before = None;
-        if self.word.is_empty() {
-            self.began = at;
-        }
-        self.word.push(c);
+    /// That of an agent.
+    pub fn get(&self, agent: &str) -> Option<&Arc<Memory>> {
+        self.0.get(agent)
     }
 
-    fn end_word(&mut self, give: &mut impl FnMut(&str, usize)) {
-        self.before = None;
-        if !self.word.is_empty() {
-            give(&self.word, self.began);
-            self.word.clear();
-        }
-    }
-}
-
-/// The day in a note's name (`2026-03-22`), or nothing.
-fn day_of(path: &str) -> Option<&str> {
-    let name = path.rsplit('/').next()?;
-    let day = name.get(..10)?;
-    let form = day.bytes().enumerate().all(|(at, byte)| match at {
-        4 | 7 => byte == b'-',
-        _ => byte.is_ascii_digit(),
-    });
-    form.then_some(day)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn note(path: &str, text: &str) -> Note {
-        Note { path: path.to_owned(), text: text.to_owned() }
-    }
-
-    fn notes() -> Vec<Note> {
-        vec![
-            note(
-                "MEMORY.md",
-                "# People\n\nAda likes green tea.\nBob is allergic to peanuts.\n\n# 偏好\n\n喜欢用中文回复。\n",
-            ),
-            note(
-                "memory/2026-03-20.md",
-                "Talked about the Database migration.\nDecided: SQLite first, Postgres later.\n",
-            ),
-            note(
-                "memory/2026-03-22-伪指令问题修复总结.md",
-                "# 总结\n\n模型只是写出了工具调用，没有真的调用。\n修复：给一次纠正。\n",
-            ),
-            note("memory/2026-04-01.md", "下周三去杭州出差，酒店已订。\nTeam lunch on Friday.\n"),
-            note("memory/2026-04-02.md", "Team lunch on Friday.\n"),
-        ]
-    }
-
-    fn paths(query: &str) -> Vec<String> {
-        let line = |passage: Passage| format!("{}#L{}-L{}", passage.path, passage.lines.0, passage.lines.1);
-        search(&notes(), query, 8).passages.into_iter().map(line).collect()
-    }
-
-    #[test]
-    fn words_are_found_in_both_languages() {
-        for (query, first) in [
-            ("green tea", "MEMORY.md#L1-L4"),
-            ("ALLERGIC", "MEMORY.md#L1-L4"),
-            ("what did we decide about the database", "memory/2026-03-20.md#L1-L2"),
-            ("migrat", "memory/2026-03-20.md#L1-L2"),
-            ("出差", "memory/2026-04-01.md#L1-L2"),
-            ("杭州酒店", "memory/2026-04-01.md#L1-L2"),
-            ("偏好", "MEMORY.md#L6-L8"),
-            ("茶 tea", "MEMORY.md#L1-L4"),
-            ("我们上次修复了什么问题", "memory/2026-03-22-伪指令问题修复总结.md#L1-L4"),
-            ("ｓｑｌｉｔｅ", "memory/2026-03-20.md#L1-L2"),
-            ("订", "memory/2026-04-01.md#L1-L2"),
-            // Only the name of the file holds it.
-            ("伪指令", "memory/2026-03-22-伪指令问题修复总结.md#L1-L4"),
-        ] {
-            assert_eq!(paths(query).first().map(String::as_str), Some(first), "{query}");
-        }
-        for nothing in ["", "  ?!", "xylophone", "高铁", "a"] {
-            assert_eq!(paths(nothing), [""; 0], "{nothing}");
-        }
-    }
-
-    #[test]
-    fn the_newest_day_wins_a_tie() {
-        assert_eq!(day_of("memory/2026-03-22-x.md"), Some("2026-03-22"));
-        assert_eq!((day_of("MEMORY.md"), day_of("memory/春节放假.md")), (None, None));
-        let same = [
-            note("memory/2026-01-01.md", "tea\n"),
-            note("memory/2026-02-01.md", "tea\n"),
-            note("memory/b.md", "tea\n"),
-        ];
-        let found: Vec<_> = search(&same, "tea", 8).passages.into_iter().map(|passage| passage.path).collect();
-        assert_eq!(found, ["memory/2026-02-01.md", "memory/2026-01-01.md", "memory/b.md"]);
-    }
-
-    #[test]
-    fn passages_are_bounded_and_their_lines_are_true() {
-        let long: String = (1..=200).map(|n| format!("line {n} about item{n}\n")).collect();
-        let found = search(&[note("memory/long.md", &long)], "item117", 8);
-        let passage = &found.passages[0];
-        let (first, last) = passage.lines;
-        assert!((first..=last).contains(&117), "{passage:?}");
-        let lines: Vec<_> = long.lines().skip(first - 1).take(last - first + 1).collect();
-        assert_eq!(passage.text, lines.join("\n"));
-        let one = format!("{}needle{}", "x ".repeat(5000), " y".repeat(5000));
-        let found = search(&[note("memory/one.md", &one)], "needle", 8);
-        assert!(
-            found.passages[0].text.contains("needle") && found.passages[0].text.chars().count() <= PASSAGE_CHARS + 2
-        );
-        assert_eq!(found.passages[0].lines, (1, 1));
-        // A note that says it everywhere does not fill the list.
-        let found = search(&[note("a.md", &"tea\n".repeat(500)), note("b.md", "some tea\n")], "tea", 8);
-        assert_eq!(found.passages.iter().filter(|passage| passage.path == "a.md").count(), MOST_OF_ONE_NOTE);
-        assert!(found.passages.iter().any(|passage| passage.path == "b.md"));
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_and_no_question_breaks_it(text in "[a-z #\n小龙虾é👍\u{301}]{0,300}", query in "[a-z小龙虾é👍 ]{0,20}") {
-            let found = search(&[note("memory/x.md", &text)], &query, 8);
-            for passage in found.passages {
-                let (first, last) = passage.lines;
-                let lines: Vec<_> = text.split('\n').skip(first - 1).take(last - first + 1).collect();
-                let lines = lines.join("\n");
-                prop_assert_eq!(passage.text.trim_end(), lines.trim_end());
-            }
-        }
+    /// Follows the files of all agents until it is told to stop.
+    pub async fn follow(self, stop: CancellationToken) {
+        futures_util::future::join_all(self.0.values().map(|memory| memory.follow(stop.clone()))).await;
+        stop.cancelled().await;
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{
     io::AsyncRead,
-    process::{Child, Command},
+    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
 };
 
 /// Waits for one request to stop: SIGINT or SIGTERM, or Ctrl-C where there are no signals.
@@ -279,6 +279,16 @@ pub struct Started {
     ended: bool,
 }
 
+/// The three pipes of a command that is spoken to.
+pub struct Pipes {
+    /// What it reads.
+    pub stdin: ChildStdin,
+    /// What it answers.
+    pub stdout: ChildStdout,
+    /// What it complains.
+    pub stderr: ChildStderr,
+}
+
 /// What a command writes to stdout and stderr.
 pub type OutputPipe = Pin<Box<dyn AsyncRead + Send>>;
 
@@ -295,8 +305,25 @@ impl Started {
     ///
     /// # Errors
     /// Those of the system: no such program or folder, no right to it, no process left.
-    pub fn spawn(mut command: Command, mark: String) -> io::Result<(Self, Vec<OutputPipe>)> {
-        command.env(COMMAND_MARK, &mark).stdin(std::process::Stdio::null()).kill_on_drop(true);
+    pub fn spawn(command: Command, mark: String) -> io::Result<(Self, Vec<OutputPipe>)> {
+        Self::start(command, mark, std::process::Stdio::null())
+    }
+
+    /// The same for a command that can be typed into.
+    ///
+    /// # Errors
+    /// As [`Started::spawn`].
+    pub fn spawn_with_input(
+        command: Command,
+        mark: String,
+    ) -> io::Result<(Self, Vec<OutputPipe>, Option<tokio::process::ChildStdin>)> {
+        let (mut started, pipes) = Self::start(command, mark, std::process::Stdio::piped())?;
+        let input = started.child.stdin.take();
+        Ok((started, pipes, input))
+    }
+
+    fn start(mut command: Command, mark: String, input: std::process::Stdio) -> io::Result<(Self, Vec<OutputPipe>)> {
+        command.env(COMMAND_MARK, &mark).stdin(input).kill_on_drop(true);
         #[cfg(unix)]
         let (child, pipes) = {
             let (reader, writer) = io::pipe()?;
@@ -322,6 +349,29 @@ impl Started {
             mark,
         };
         Ok((Self { child, group, ended: false }, pipes))
+    }
+
+    /// Starts a command that is spoken to over stdin and stdout, in a group of its own, marked with `mark`.
+    ///
+    /// # Errors
+    /// Those of the system: no such program or folder, no right to it, no process left.
+    pub fn spawn_spoken_to(mut command: Command, mark: String) -> io::Result<(Self, Pipes)> {
+        let piped = std::process::Stdio::piped;
+        command.env(COMMAND_MARK, &mark).stdin(piped()).stdout(piped()).stderr(piped()).kill_on_drop(true);
+        #[cfg(unix)]
+        command.process_group(0);
+        let mut child = command.spawn()?;
+        let group = Group {
+            #[cfg(unix)]
+            leader: child.id().and_then(pid),
+            mark,
+        };
+        let taken = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let started = Self { child, group, ended: false };
+        match taken {
+            (Some(stdin), Some(stdout), Some(stderr)) => Ok((started, Pipes { stdin, stdout, stderr })),
+            _ => Err(io::Error::other("the program has no pipes")),
+        }
     }
 
     /// Waits for the end of the command itself. May be called again.

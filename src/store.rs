@@ -31,6 +31,7 @@ use crate::{
 };
 
 pub mod config;
+pub mod note;
 pub mod sqlite;
 
 #[cfg(test)]
@@ -1553,6 +1554,7 @@ pub trait Store:
     + AccessStore
     + ChannelStore
     + EventStore
+    + note::NoteStore
     + Upkeep
     + ChatStore
     + ScheduleStore
@@ -1572,6 +1574,7 @@ impl<T> Store for T where
         + AccessStore
         + ChannelStore
         + EventStore
+        + note::NoteStore
         + PlanStore
         + AddresseeStore
         + SubagentStore

@@ -16,8 +16,9 @@ use crate::{
     egress::{Egress, EgressConfig},
     errand::Errand,
     lang::Lang,
+    memory::Memory,
     plan::Plans,
-    policy::{Asker, Terms},
+    policy::{Asker, Profile, Terms, ToolPolicy},
     schedule::Schedules,
     secrets::Redactor,
     session::SessionKey,
@@ -38,17 +39,21 @@ pub mod exec;
 mod find;
 mod grep;
 mod ls;
+mod memory_add;
 mod memory_get;
 mod memory_search;
 mod message;
+mod process;
 mod read;
 mod schedule;
 pub mod senses;
 mod sessions;
 pub mod skill;
 mod spawn;
+mod spreadsheet;
 mod todo;
 mod web_fetch;
+pub mod web_search;
 mod write;
 
 pub use message::{Ways, said_here};
@@ -66,13 +71,22 @@ mod walk;
 mod fixture;
 
 /// `[tools]`: what tools may do, a section each.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolsConfig {
+    /// The tools to begin with, for everybody: see [`ToolPolicy`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+    /// Tools that are added to the profile, or the only ones.
+    pub allow: Vec<String>,
+    /// Tools that nobody has.
+    pub deny: Vec<String>,
     /// `[tools.exec]`.
     pub exec: exec::ExecConfig,
     /// `[tools.web_fetch]`.
     pub web_fetch: EgressConfig,
+    /// `[tools.web_search]`.
+    pub web_search: web_search::SearchConfig,
     /// `[tools.image]`.
     pub image: senses::ImageConfig,
     /// `[tools.transcribe]`.
@@ -82,6 +96,11 @@ pub struct ToolsConfig {
 }
 
 impl ToolsConfig {
+    /// What `[tools]` says about which tools there are.
+    pub fn policy(&self) -> ToolPolicy {
+        ToolPolicy { profile: self.profile, allow: self.allow.clone(), deny: self.deny.clone() }
+    }
+
     /// Whether a section of `[models]` is named for hearing or speaking.
     pub fn is_for_sound(&self, model: &str) -> bool {
         [&self.transcribe.model, &self.speak.model].into_iter().flatten().any(|name| name == model)
@@ -101,6 +120,10 @@ pub struct Parts {
     pub schedules: Option<Schedules>,
     /// How the web is reached; `None` = not at all.
     pub egress: Option<Arc<Egress>>,
+    /// Who searches the web; `None` = nobody.
+    pub search: Option<Arc<web_search::WebSearch>>,
+    /// The agent's memory; `None` where only the tools' descriptions are asked for.
+    pub memory: Option<Arc<Memory>>,
     /// Who sees, hears and speaks for a model that does not.
     pub senses: senses::Senses,
     /// How many sub-agents there may be.
@@ -129,8 +152,9 @@ pub fn builtin(parts: &Parts) -> Vec<Arc<dyn Tool>> {
         Arc::new(find::FindFiles),
         Arc::new(grep::GrepFiles),
         Arc::new(ls::ListFolder),
-        Arc::new(memory_get::GetMemory),
-        Arc::new(memory_search::SearchMemory),
+        Arc::new(memory_add::AddMemory::new(parts.memory.clone())),
+        Arc::new(memory_get::GetMemory::new(parts.memory.clone())),
+        Arc::new(memory_search::SearchMemory::new(parts.memory.clone())),
         Arc::new(read::ReadFile),
         Arc::new(message::SendMessage {
             ways: parts.acts.as_ref().map(|acts| acts.ways.clone()),
@@ -138,6 +162,7 @@ pub fn builtin(parts: &Parts) -> Vec<Arc<dyn Tool>> {
         }),
         Arc::new(sessions::OtherSessions { rooms: parts.acts.as_ref().map(|acts| acts.rooms.clone()) }),
         Arc::new(todo::Todo { plans: parts.acts.as_ref().map(|acts| acts.plans.clone()) }),
+        Arc::new(spreadsheet::Spreadsheet::default()),
         Arc::new(write::WriteFile),
     ];
     if parts.subagents.at_once > 0 {
@@ -150,6 +175,7 @@ pub fn builtin(parts: &Parts) -> Vec<Arc<dyn Tool>> {
             parts.commands.clone(),
             parts.redactor.clone(),
         )));
+        tools.push(Arc::new(process::Process::new(parts.commands.clone(), parts.redactor.clone())));
     }
     if let Some(schedules) = &parts.schedules {
         tools.push(Arc::new(schedule::Schedule::new(schedules.clone())));
@@ -157,6 +183,7 @@ pub fn builtin(parts: &Parts) -> Vec<Arc<dyn Tool>> {
     if let Some(egress) = &parts.egress {
         tools.push(Arc::new(web_fetch::WebFetch::new(Arc::clone(egress))));
     }
+    tools.extend(parts.search.clone().map(|search| search as Arc<dyn Tool>));
     tools.extend(parts.senses.tools(parts.egress.as_ref()));
     tools
 }
@@ -173,6 +200,12 @@ pub trait Tool: Send + Sync + 'static {
     /// Who may use it.
     fn terms(&self) -> Terms {
         Terms::of(self.effect())
+    }
+
+    /// Whether what it gives was written by whoever likes (web pages, other people's servers): a turn that has read such
+    /// things remembers nothing without the owner.
+    fn reads_outside(&self) -> bool {
+        false
     }
 
     /// Runs it with arguments that satisfy the schema. Ends promptly when `ctx.cancel` fires.
@@ -201,6 +234,8 @@ pub struct Call {
     pub errand: Option<Errand>,
     /// The person's language.
     pub lang: Lang,
+    /// The turn has read things from outside: [`Tool::reads_outside`].
+    pub outside: bool,
 }
 
 impl Call {

@@ -6,7 +6,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use channel_api::{Clock, Level, Mark, Reply, ReplyKind, Settled, TurnId};
+use channel_api::{Clock, ConversationKind, Level, Mark, Reply, ReplyKind, Settled, TurnId};
 use futures_util::FutureExt;
 use tokio::{
     sync::watch,
@@ -28,7 +28,7 @@ use crate::{
     live::{self, Progress, Showing},
     marks::Marks,
     outbox::{self, Answers, LaneWakeUp},
-    policy::Role,
+    policy::{Asker, Role},
     reply::{Outcome, Policy, ReplyTo, SilentReason},
     session::SessionKey,
     store::{
@@ -496,7 +496,9 @@ impl Worker {
             return Sent::default();
         }
         let role = run.entries.iter().map(|entry| entry.role).min().unwrap_or(Role::Stranger);
-        agent.sent(session, role, &answer).await
+        let group = |entry: &InboxEntry| entry.inbound.conversation.kind == ConversationKind::Group;
+        let asker = Asker { role, direct: !run.entries.iter().any(group) };
+        agent.sent(session, asker, &answer).await
     }
 
     /// What is said of a heartbeat or a wake: an alert, once a day.

@@ -237,7 +237,12 @@ impl Agent {
         let messages = messages + run.transcript.len();
         let bytes = bytes + run.transcript.iter().map(size).sum::<usize>();
         let most = (self.config.history_messages as usize, self.history_bytes(self.model_of(claim).as_ref()) as usize);
-        if run.new_generation || !matches!(run.ended, Ended::Answer(_)) || !is_due(messages, bytes, most.0, most.1) {
+        let tick = newest.errand.as_ref().is_some_and(|errand| errand.tick.is_some());
+        if tick
+            || run.new_generation
+            || !matches!(run.ended, Ended::Answer(_))
+            || !is_due(messages, bytes, most.0, most.1)
+        {
             return None;
         }
         let inbound = &newest.inbound;

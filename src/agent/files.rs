@@ -18,7 +18,7 @@ use crate::{
         Message, ModelError, ModelRequest, Picture,
         audio::{self, Ears},
     },
-    policy::Role,
+    policy::{Asker, Role},
     reply::Text,
     session::SessionKey,
     store::InboxEntry,
@@ -164,10 +164,10 @@ impl Agent {
 
     /// The files of an answer's `MEDIA:` lines. Links stay links; a file of the workspace or of this session is kept
     /// among the gateway's own, so that what is committed outlives what is done to the workspace.
-    pub async fn sent(&self, session: &SessionKey, role: Role, answer: &Text) -> Sent {
+    pub async fn sent(&self, session: &SessionKey, asker: Asker, answer: &Text) -> Sent {
         let mut sent = Sent::default();
         for written in &answer.media {
-            match self.sent_one(session, role, written, answer.audio_as_voice).await {
+            match self.sent_one(session, asker, written, answer.audio_as_voice).await {
                 Ok(file) => sent.attachments.push(file),
                 Err(why) => sent.notes.push(format!("not sent: `MEDIA:{written}`: {why}")),
             }
@@ -178,19 +178,20 @@ impl Agent {
     async fn sent_one(
         &self,
         session: &SessionKey,
-        role: Role,
+        asker: Asker,
         written: &str,
         voice: bool,
     ) -> Result<Attachment, String> {
         if let Some(link) = linked(written, voice) {
             return Ok(link);
         }
-        if role < Role::Trusted {
+        if asker.role < Role::Trusted {
             return Err("files are sent only where everyone who is answered is trusted or an owner".to_owned());
         }
-        let (workspace, readable) = (self.workspace_of(role), vec![self.media.shown(session)]);
+        let (workspace, readable) = (self.workspace_of(asker.role), vec![self.media.shown(session)]);
         let path = written.to_owned();
-        let opened = tokio::task::spawn_blocking(move || tools::open_to_send(&workspace, &readable, &path)).await;
+        let opened =
+            tokio::task::spawn_blocking(move || tools::open_to_send(&workspace, &readable, &path, asker)).await;
         let Outgoing { file, name, .. } = opened.map_err(|error| error.to_string())??;
         let media = self.media.take_in(file).await.map_err(|error: MediaError| error.to_string())?;
         // The name of a file that came in a chat is ours and says nothing to people.

@@ -176,7 +176,12 @@ fn core_rules(prompt: &mut Prompt, input: &PromptInput<'_>, rules: &Rules) {
         () => None,
     };
     if let Some(how) = recall {
-        prompt.push("memory_recall", fill(rules.get("memory_recall"), &[("memory", rules.get(how))]));
+        let mut text = fill(rules.get("memory_recall"), &[("memory", rules.get(how))]);
+        if has("memory_add") {
+            text.push('\n');
+            text.push_str(rules.get("memory_keep"));
+        }
+        prompt.push("memory_recall", text);
     }
     if known && !input.tools.is_empty() {
         prompt.push("workspace", fill(rules.get("workspace"), &[("workspace", &one_line(input.workspace_dir, 400))]));

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{config::model_problem, exit::Exit, probe, reach, reach::Reach, show};
+use super::{config::model_problem, exit::Exit, mcp, probe, reach, reach::Reach, show};
 use crate::{
     app,
     clock::SystemClock,
@@ -133,6 +133,7 @@ impl Doctor {
         findings.extend(machine::permissions(loaded, lang));
         findings.extend(machine::skills(&skills, lang));
         findings.extend(machine::tools(loaded, lang));
+        findings.extend(mcp::findings(loaded, lang));
         if !self.offline {
             let enabled = loaded.config.channels.iter().filter(|(_, section)| section.policy.enabled);
             for (id, section) in enabled {

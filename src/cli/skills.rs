@@ -10,6 +10,7 @@ use crate::config::Env;
 mod check;
 mod grant;
 mod install;
+pub use install::agreed;
 mod list;
 mod remove;
 mod requirements;

@@ -200,7 +200,7 @@ fn floor(text: &str, offset: usize) -> usize {
 pub fn is_secret_name(key: &str) -> bool {
     // `max_tokens_field` and the like count a model's tokens.
     let key = key.to_ascii_lowercase().replace("max_tokens", "");
-    ["secret", "token", "key", "passw", "cookie", "credential"].iter().any(|word| key.contains(word))
+    ["secret", "token", "key", "passw", "cookie", "credential", "authorization"].iter().any(|word| key.contains(word))
 }
 
 /// One line of the file with the values of secret keys and passwords in addresses replaced by as many `*`. Works on text

@@ -119,6 +119,7 @@ async fn start_on(
         journal: journal.clone(),
         health: health.clone(),
         agents: Agents::new([]),
+        memories: crate::memory::Memories::default(),
         access,
         turned_away: Default::default(),
         ledger,

@@ -9,7 +9,10 @@ use channel_api::{ChannelId, ConversationKind, IgnoredReason, Inbound, InboundKi
 use serde::{Deserialize, Serialize};
 
 use super::{command::Command, wake};
-use crate::{marks::Switch, policy::Role};
+use crate::{
+    marks::Switch,
+    policy::{Role, ToolPolicy},
+};
 
 /// `[access]`: rights that hold on every channel.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -20,6 +23,17 @@ pub struct AccessConfig {
     /// A person's name and the senders that person is: their direct chats are one session. Written as owners are, or with the
     /// account, `webhook:bridge:u1`, where ids mean nothing outside of it.
     pub identity_links: BTreeMap<String, Vec<String>>,
+    /// What holds for one sender, written the same way: `[access.senders."telegram:42"]`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub senders: BTreeMap<String, SenderConfig>,
+}
+
+/// `[access.senders."<kind>:<sender id>"]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SenderConfig {
+    /// Which tools there are for this sender, on every channel of that kind.
+    pub tools: ToolPolicy,
 }
 
 /// The keys that every `[channels.<kind>.<account>]` takes besides its adapter's own.
@@ -48,6 +62,8 @@ pub struct ChannelPolicy {
     pub proxy: Option<String>,
     /// A file of certificates (PEM) that this channel trusts beside the public ones, relative to the configuration file.
     pub ca_file: Option<String>,
+    /// Which tools there are here.
+    pub tools: ToolPolicy,
     /// Switched off without deleting its section.
     pub enabled: bool,
 }
@@ -66,6 +82,7 @@ impl Default for ChannelPolicy {
             agent: None,
             proxy: None,
             ca_file: None,
+            tools: ToolPolicy::default(),
             enabled: true,
         }
     }
@@ -73,7 +90,7 @@ impl Default for ChannelPolicy {
 
 impl ChannelPolicy {
     /// The names of these keys, so that the rest of a channel's section can be handed to its adapter.
-    pub const KEYS: [&str; 12] = [
+    pub const KEYS: [&str; 13] = [
         "dm_policy",
         "group_policy",
         "allow_from",
@@ -85,6 +102,7 @@ impl ChannelPolicy {
         "agent",
         "proxy",
         "ca_file",
+        "tools",
         "enabled",
     ];
 }

@@ -371,7 +371,7 @@ impl Reach {
 }
 
 /// The address of an operation below a `base_url`: https, or plain http to this machine and private networks.
-pub(super) fn endpoint(name: &str, base_url: &str, operation: &str) -> Result<Url, BuildError> {
+pub(crate) fn endpoint(name: &str, base_url: &str, operation: &str) -> Result<Url, BuildError> {
     let lang = Lang::current();
     let wrong = |text: String| BuildError::new(name, "base_url", text);
     let mut url = Url::parse(base_url.trim()).map_err(|_| wrong(lang::model_url(lang)))?;
@@ -397,7 +397,7 @@ pub(super) fn endpoint(name: &str, base_url: &str, operation: &str) -> Result<Ur
 }
 
 /// The key as it is sent. What people paste along (spaces, quotes, `Bearer`) is taken off.
-fn clean_key(name: &str, key: &Secret) -> Result<Secret, BuildError> {
+pub(crate) fn clean_key(name: &str, key: &Secret) -> Result<Secret, BuildError> {
     let pasted = key.expose();
     let wrapping = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '“' | '”');
     let clean = pasted.trim_matches(wrapping);
@@ -413,7 +413,7 @@ fn clean_key(name: &str, key: &Secret) -> Result<Secret, BuildError> {
 
 /// The HTTP client of one model. This machine is always reached directly, whatever the environment says, and so is a
 /// private network unless a proxy is written down.
-fn client(name: &str, host: &str, proxy: &Proxy) -> Result<reqwest::Client, BuildError> {
+pub(crate) fn client(name: &str, host: &str, proxy: &Proxy) -> Result<reqwest::Client, BuildError> {
     let builder = reqwest::Client::builder()
         .connect_timeout(CONNECT)
         .redirect(reqwest::redirect::Policy::none())

@@ -27,6 +27,7 @@ mod group;
 mod inbox;
 mod initiative;
 mod ledger;
+mod note;
 mod outbox;
 mod plan;
 mod schedule;
@@ -82,6 +83,7 @@ impl SqliteStore {
     /// [`OpenError`]; the file is left as it was.
     pub async fn open(path: &Path) -> Result<Self, OpenError> {
         refuse_remains(path)?;
+        register_vectors();
         let options = SqliteConnectOptions::new()
             .filename(path)
             .create_if_missing(true)
@@ -145,6 +147,31 @@ fn refuse_remains(path: &Path) -> Result<(), OpenError> {
     Err(OpenError::Corrupt(what.to_owned()))
 }
 
+/// Gives every connection that is opened from now on the functions that measure vectors.
+#[allow(unsafe_code, reason = "SQLite takes extensions as C functions; sqlite-vec has no other way in")]
+fn register_vectors() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        type Entry = unsafe extern "C" fn(
+            *mut libsqlite3_sys::sqlite3,
+            *mut *mut std::ffi::c_char,
+            *const libsqlite3_sys::sqlite3_api_routines,
+        ) -> std::ffi::c_int;
+        // SAFETY: `sqlite3_vec_init` is an entry point of SQLite's kind whose declaration leaves out its parameters, and it
+        // was compiled against the same SQLite (`SQLITE_CORE`). SQLite keeps the pointer, which is a function's: it stays.
+        let code = unsafe {
+            let entry = std::mem::transmute::<unsafe extern "C" fn(), Entry>(sqlite_vec::sqlite3_vec_init);
+            libsqlite3_sys::sqlite3_auto_extension(Some(entry))
+        };
+        if code != 0 {
+            tracing::error!(
+                code,
+                "the vector functions of the database are missing: notes are searched by words alone"
+            );
+        }
+    });
+}
+
 /// The schema, one file a version.
 fn migrator() -> Migrator {
     let list = [
@@ -154,6 +181,7 @@ fn migrator() -> Migrator {
         (4, "suspects", include_str!("../../migrations/sqlite/0004_suspects.sql")),
         (5, "live", include_str!("../../migrations/sqlite/0005_live.sql")),
         (6, "errand", include_str!("../../migrations/sqlite/0006_errand.sql")),
+        (7, "memory", include_str!("../../migrations/sqlite/0007_memory.sql")),
         (8, "initiative", include_str!("../../migrations/sqlite/0008_initiative.sql")),
         (9, "ledger", include_str!("../../migrations/sqlite/0009_ledger.sql")),
         (10, "acts", include_str!("../../migrations/sqlite/0010_acts.sql")),

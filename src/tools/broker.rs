@@ -6,7 +6,7 @@
 //! link, and land by rename. Sources of the rules: security.md §3.3 row 17, §3.4.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fmt,
     io::{self, Read, Write},
     path::{Component, Path, PathBuf},
@@ -20,6 +20,7 @@ use cap_std::{
 use tokio_util::sync::CancellationToken;
 
 use super::{ToolContext, ToolError, ToolOutput, truncate};
+use crate::policy::{Asker, Role};
 
 /// The most bytes a file that is written or edited may have.
 pub const LARGEST_WRITE: u64 = 10 * 1024 * 1024;
@@ -56,13 +57,13 @@ pub struct Outgoing {
 }
 
 /// Opens a file that an answer names, in the workspace or in what else may be read, under the same rules as `read`: no
-/// link leads out, and only a plain file is opened. Waits for the disk.
+/// link leads out, only a plain file is opened, and the owner's notes go to the owner alone. Waits for the disk.
 ///
 /// # Errors
 /// Why not, in words for the owner.
-pub fn open_to_send(workspace: &Path, readable: &[PathBuf], written: &str) -> Result<Outgoing, String> {
+pub fn open_to_send(workspace: &Path, readable: &[PathBuf], written: &str, asker: Asker) -> Result<Outgoing, String> {
     let found = || {
-        let files = Broker::of(workspace, readable, CancellationToken::new(), 0)?;
+        let files = Broker::of(workspace, readable, CancellationToken::new(), 0, Notes::of(asker, false))?;
         let place = files.place(written)?;
         let (file, metadata) = files.open_file(&place)?;
         let name = place.inner.file_name().map(|name| visible(&name.to_string_lossy())).unwrap_or_default();
@@ -79,6 +80,30 @@ pub struct Broker {
     cancel: CancellationToken,
     /// The most characters of the result.
     pub output_chars: usize,
+    notes: Notes,
+}
+
+/// What file tools may do with MEMORY.md and memory/ of the workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Notes {
+    /// All.
+    Open,
+    /// Nothing is written: the turn has read things from outside, and what it remembers goes through quarantine.
+    ReadOnly,
+    /// They are the owner's and others read along: the notes of the chat are reached by the memory tools.
+    Hidden,
+}
+
+impl Notes {
+    fn of(asker: Asker, outside: bool) -> Self {
+        match asker.role {
+            Role::Owner if asker.direct && !outside => Self::Open,
+            Role::Owner if asker.direct => Self::ReadOnly,
+            // Their workspace is another one, which holds no notes.
+            Role::Stranger | Role::Member => Self::Open,
+            Role::Owner | Role::Trusted => Self::Hidden,
+        }
+    }
 }
 
 struct Root {
@@ -126,7 +151,13 @@ impl Broker {
     /// # Errors
     /// [`ToolError::TellModel`] when the workspace cannot be opened.
     pub fn open(ctx: &ToolContext) -> Result<Self, ToolError> {
-        Self::of(&ctx.workspace, &ctx.readable, ctx.cancel.clone(), ctx.output_chars)
+        Self::of(
+            &ctx.workspace,
+            &ctx.readable,
+            ctx.cancel.clone(),
+            ctx.output_chars,
+            Notes::of(ctx.call.asker, ctx.call.outside),
+        )
     }
 
     fn of(
@@ -134,6 +165,7 @@ impl Broker {
         readable: &[PathBuf],
         cancel: CancellationToken,
         output_chars: usize,
+        notes: Notes,
     ) -> Result<Self, ToolError> {
         let mut roots: Vec<Root> = Vec::with_capacity(1 + readable.len());
         for (n, path) in std::iter::once(workspace).chain(readable.iter().map(PathBuf::as_path)).enumerate() {
@@ -165,7 +197,12 @@ impl Broker {
                 .expect("the numbers do not run out");
             roots.push(Root { name, paths: [Some(path.to_owned()), std::fs::canonicalize(path).ok()], dir });
         }
-        Ok(Self { roots, home: std::env::home_dir(), cancel, output_chars })
+        Ok(Self { roots, home: std::env::home_dir(), cancel, output_chars, notes })
+    }
+
+    /// Fires when the turn is stopped, for readers that ask by themselves.
+    pub fn cancel_token(&self) -> CancellationToken {
+        self.cancel.clone()
     }
 
     /// Whether the turn was stopped.
@@ -181,9 +218,24 @@ impl Broker {
     /// # Errors
     /// [`ToolError::TellModel`]: outside, or no path at all.
     pub fn place(&self, written: &str) -> Result<Place<'_>, ToolError> {
-        let mut places = self.candidates(written)?;
+        let places = self.candidates(written)?;
+        if self.notes == Notes::Hidden && places.iter().any(Place::is_note) {
+            return tell(NOTES_ARE_ELSEWHERE.to_owned());
+        }
+        Ok(Self::first(places))
+    }
+
+    /// The place of a note, whoever asks: the caller decides who may see it.
+    ///
+    /// # Errors
+    /// As [`Broker::place`].
+    pub fn note(&self, written: &str) -> Result<Place<'_>, ToolError> {
+        Ok(Self::first(self.candidates(written)?))
+    }
+
+    fn first(mut places: Vec<Place<'_>>) -> Place<'_> {
         let found = places.iter().position(|place| place.inner.as_os_str().is_empty() || place.exists()).unwrap_or(0);
-        Ok(places.swap_remove(found))
+        places.swap_remove(found)
     }
 
     /// The places a path can mean, the likeliest first; never none.
@@ -279,6 +331,12 @@ impl Broker {
         }
     }
 
+    /// Whether an entry of the folder `place` is hidden from this call.
+    pub fn hides(&self, place: &Place<'_>, name: &OsStr) -> bool {
+        let below = Place { inner: place.inner.join(name), ..place.clone() };
+        self.notes == Notes::Hidden && below.is_note()
+    }
+
     /// Whether there is anything at the place.
     pub fn exists(&self, place: &Place<'_>) -> bool {
         place.exists()
@@ -354,6 +412,10 @@ impl Broker {
                 short(written.trim())
             ));
         };
+        if self.notes != Notes::Open && place.is_note() {
+            let text = if self.notes == Notes::Hidden { NOTES_ARE_ELSEWHERE } else { NOTES_WAIT };
+            return tell(text.to_owned());
+        }
         let shown = place.to_string();
         let Some(name) = place.inner.file_name() else {
             return tell("`path` names the workspace itself. Give the path of a file in it.".to_owned());
@@ -402,10 +464,21 @@ impl Place<'_> {
         self.root.paths.iter().flatten().any(|root| made_up(&root.join(&self.inner)) && !made_up(root))
     }
 
+    /// Whether it is MEMORY.md or memory/ of the workspace, or below it.
+    fn is_note(&self) -> bool {
+        let first = self.inner.components().next();
+        let is = |name: &str| first.is_some_and(|part| part.as_os_str().eq_ignore_ascii_case(name));
+        self.is_workspace && (is("memory") || is("MEMORY.md"))
+    }
+
     fn exists(&self) -> bool {
         self.root.dir.symlink_metadata(self.path()).is_ok()
     }
 }
+
+const NOTES_ARE_ELSEWHERE: &str = "The owner's notes (MEMORY.md, memory/) are not for this chat. Its own notes: memory_search, memory_get, memory_add.";
+const NOTES_WAIT: &str = "This turn has read things from outside, so notes are not written by it. Use memory_add: it keeps \
+                          the text until the owner accepts it.";
 
 /// A name in an opened folder of the workspace, to be written.
 pub struct Slot {

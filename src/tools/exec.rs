@@ -15,9 +15,11 @@ use std::{
 };
 
 use async_trait::async_trait;
+use channel_api::Clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::{io::ReadBuf, process::Command, sync::Semaphore};
+use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
 use self::output::Output;
@@ -26,15 +28,22 @@ use super::{
     broker::{Broker, tell},
 };
 use crate::{
+    errand::Errands,
     os::{self, OutputPipe, Started},
     policy::Terms,
     secrets::Redactor,
 };
 
+mod jobs;
 mod output;
+
+pub use jobs::{Job, Jobs};
 
 /// The longest time a call may ask for, in seconds.
 pub const LONGEST: u64 = 120;
+/// The longest time a background command may ask for, in seconds, and what it gets when it does not.
+const LONGEST_JOB: u64 = 86_400;
+const USUAL_JOB: u64 = 3_600;
 /// The most commands at once: many turns at work are no reason for as many processes.
 const AT_ONCE: usize = 8;
 /// The variable that names the folder of the files that came in the session.
@@ -134,6 +143,7 @@ impl Shell {
 pub struct Commands {
     slots: Arc<Semaphore>,
     house: String,
+    jobs: Jobs,
 }
 
 impl Default for Commands {
@@ -145,13 +155,28 @@ impl Default for Commands {
 impl Commands {
     /// Those of the gateway of that name; it must be the same after a restart.
     pub fn of(house: &str) -> Self {
-        Self { slots: Arc::new(Semaphore::new(AT_ONCE)), house: house.to_owned() }
+        Self { slots: Arc::new(Semaphore::new(AT_ONCE)), house: house.to_owned(), jobs: Jobs::default() }
     }
 
     /// Ends what an earlier run of the same gateway left running when it was killed, and counts the processes. Finds
     /// them on Linux only.
     pub fn end_leftovers(&self) -> usize {
         os::end_marked(&format!("{}.", self.house))
+    }
+
+    /// Those that go on after their turn.
+    pub fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    /// From now on the sessions of background commands are told how they end. What an earlier run of the gateway left is
+    /// ended, and told as well; `folder` is where it is written down.
+    pub fn report_to(&self, errands: Errands, folder: PathBuf, redactor: Redactor) {
+        let left = self.jobs.report_to(errands, folder, redactor);
+        if left > 0 {
+            let processes = self.end_leftovers();
+            tracing::warn!(commands = left, processes, "background commands of the last run ended with it");
+        }
     }
 
     fn mark(&self) -> String {
@@ -180,6 +205,7 @@ struct Arguments {
     timeout: Option<u64>,
     workdir: Option<String>,
     shell: Option<Shell>,
+    background: Option<bool>,
 }
 
 #[async_trait]
@@ -190,8 +216,8 @@ impl Tool for Exec {
             name: "exec".to_owned(),
             description: format!(
                 "Runs a command line in {} and gives its output and exit code. It starts in the workspace and cannot \
-                 be typed into. When the call ends, everything it started ends: no background jobs. \
-                 `media/…` of an attachment is ${SESSION_FILES}/….",
+                 be typed into. When the call ends, everything it started ends, unless background is true: then it goes on \
+                 (see process). `media/…` of an attachment is ${SESSION_FILES}/….",
                 shell.name()
             ),
             parameters: json!({
@@ -199,9 +225,10 @@ impl Tool for Exec {
                 "properties": {
                     "command": {"type": "string", "description": "The command line; it may have several lines"},
                     "timeout": {
-                        "type": "integer", "minimum": 1, "maximum": LONGEST,
-                        "description": format!("Most seconds it may run (default {})", self.config.timeout),
+                        "type": "integer", "minimum": 1, "maximum": LONGEST_JOB,
+                        "description": format!("Most seconds it may run (default {}, at most {LONGEST}; in the background 3600)", self.config.timeout),
                     },
+                    "background": {"type": "boolean", "description": "Let it run on; its end is reported"},
                     "workdir": {"type": "string", "description": "Folder in the workspace to start in"},
                     "shell": {
                         "type": "string", "enum": ["auto", "sh", "bash", "powershell", "pwsh", "cmd"],
@@ -224,7 +251,13 @@ impl Tool for Exec {
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let Arguments { command, timeout, workdir, shell } = arguments::typed(args)?;
+        let Arguments { command, timeout, workdir, shell, background } = arguments::typed(args)?;
+        let background = background.unwrap_or(false);
+        if let Some(seconds) = timeout.filter(|seconds| !background && *seconds > LONGEST) {
+            return tell(format!(
+                "`timeout` may be at most {LONGEST} s, not {seconds}. With `background` true the command runs on by itself."
+            ));
+        }
         if command.trim().is_empty() {
             return tell("`command` is empty. Give the command line to run.".to_owned());
         }
@@ -238,6 +271,14 @@ impl Tool for Exec {
         let folder = folder(ctx, workdir).await?;
         let wanted = shell.unwrap_or(self.config.shell);
         let Some((shell, program)) = wanted.found() else { return tell(no_such_shell(wanted)) };
+        if background {
+            let most = Duration::from_secs(timeout.unwrap_or(USUAL_JOB).clamp(1, LONGEST_JOB));
+            let mut output = self.go_on(&command, shell.command(program, &command), folder, most, ctx)?;
+            if let Some(note) = ctx.variables.note(&command) {
+                output.text.push_str(&format!("\n{note}"));
+            }
+            return Ok(output);
+        }
         let seconds = timeout.unwrap_or(self.config.timeout).clamp(1, LONGEST);
         let mut line = shell.command(program, &command);
         line.current_dir(folder);
@@ -270,11 +311,7 @@ impl Commands {
             slot = self.slots.acquire() => slot.map_err(|error| ToolError::Abort(error.to_string()))?,
             () = ctx.cancel.cancelled() => return Err(stopped()),
         };
-        command.env_clear().envs(os::clean_environment(std::env::vars_os()));
-        command.env(SESSION_FILES, &ctx.media);
-        for (name, value) in &ctx.variables.given {
-            command.env(name, value.expose());
-        }
+        equip(&mut command, ctx);
         let (started, pipes) = match Started::spawn(command, self.mark()) {
             Ok(started) => started,
             Err(error) => {
@@ -290,6 +327,62 @@ impl Commands {
             return Err(stopped());
         }
         run.told(redactor, ctx.output_chars, seconds)
+    }
+}
+
+/// All that a command's environment holds: the one place where that is decided.
+fn equip(command: &mut Command, ctx: &ToolContext) {
+    command.env_clear().envs(os::clean_environment(std::env::vars_os()));
+    command.env(SESSION_FILES, &ctx.media);
+    for (name, value) in &ctx.variables.given {
+        command.env(name, value.expose());
+    }
+}
+
+impl Exec {
+    /// Starts a command that goes on after the turn.
+    fn go_on(
+        &self,
+        written: &str,
+        mut line: Command,
+        folder: PathBuf,
+        most: Duration,
+        ctx: &ToolContext,
+    ) -> Result<ToolOutput, ToolError> {
+        let jobs = self.commands.jobs();
+        if !jobs.has_room() {
+            return tell(format!(
+                "{} background commands run already. End one with `process`, or wait for one.",
+                jobs::MOST_RUNNING
+            ));
+        }
+        line.current_dir(folder);
+        equip(&mut line, ctx);
+        // Written down before it starts: whatever happens then, its session hears of the end.
+        let announced = jobs.announce(&ctx.call, written);
+        let (n, key) = announced.map_err(|error| {
+            ToolError::TellModel(format!(
+                "The command was not started: it could not be written down ({}).",
+                error.kind()
+            ))
+        })?;
+        let (started, pipes, input) = match Started::spawn_with_input(line, self.commands.mark()) {
+            Ok(started) => started,
+            Err(error) => {
+                jobs.withdraw(&key);
+                return tell(format!(
+                    "The shell could not be started: {}. Tell the user; nothing was run.",
+                    error.kind()
+                ));
+            }
+        };
+        let job = jobs.add((n, key), &ctx.call, written, started, pipes, input, most, &ctx.clock, &self.redactor);
+        Ok(format!(
+            "Started in the background as {}, for at most {} s. Its end will be reported to you. Look at it with `process`.",
+            job.id,
+            most.as_secs()
+        )
+        .into())
     }
 }
 
@@ -333,25 +426,46 @@ struct Run {
     left_running: bool,
 }
 
-/// Follows a command to its end and ends what it leaves.
-async fn run(mut started: Started, pipes: Vec<OutputPipe>, most: Duration, ctx: &ToolContext) -> io::Result<Run> {
-    let began = ctx.clock.monotonic();
-    let mut pipes = Pipes(pipes);
+/// A command's end, without what it wrote.
+struct Followed {
+    end: End,
+    took: Duration,
+    left_running: bool,
+}
+
+/// Follows a command to its end, keeping what it writes.
+async fn run(started: Started, pipes: Vec<OutputPipe>, most: Duration, ctx: &ToolContext) -> io::Result<Run> {
     let mut output = Output::new(ctx.output_chars);
+    let mut take = |bytes: &[u8]| output.add(bytes);
+    let Followed { end, took, left_running } = follow(started, pipes, most, &ctx.cancel, &ctx.clock, &mut take).await?;
+    Ok(Run { end, output, took, left_running })
+}
+
+/// Follows a command to its end and ends what it leaves; `take` gets what it writes as it comes.
+async fn follow(
+    mut started: Started,
+    pipes: Vec<OutputPipe>,
+    most: Duration,
+    cancel: &CancellationToken,
+    clock: &Arc<dyn Clock>,
+    take: &mut (dyn FnMut(&[u8]) + Send),
+) -> io::Result<Followed> {
+    let began = clock.monotonic();
+    let mut pipes = Pipes(pipes);
     let mut bytes = vec![0; 64 * 1024];
     let mut status = None;
-    let mut deadline = pin!(ctx.clock.sleep(most));
+    let mut deadline = pin!(clock.sleep(most));
     // Armed anew when the shell has ended.
-    let mut late = ctx.clock.sleep(LATE_OUTPUT);
+    let mut late = clock.sleep(LATE_OUTPUT);
     let end = loop {
         tokio::select! {
-            () = ctx.cancel.cancelled() => break End::Stopped,
+            () = cancel.cancelled() => break End::Stopped,
             () = &mut deadline => break End::TimedOut,
             ended = started.wait(), if status.is_none() => {
                 status = Some(ended?);
-                late = ctx.clock.sleep(LATE_OUTPUT);
+                late = clock.sleep(LATE_OUTPUT);
             }
-            read = pipes.read(&mut bytes), if !pipes.0.is_empty() => output.add(&bytes[..read]),
+            read = pipes.read(&mut bytes), if !pipes.0.is_empty() => take(&bytes[..read]),
             // What holds the pipe open now is something that was left in the background: it is not waited for.
             () = &mut late, if status.is_some() => break End::Exited(status.take().unwrap_or_default()),
         }
@@ -361,10 +475,10 @@ async fn run(mut started: Started, pipes: Vec<OutputPipe>, most: Duration, ctx: 
             break End::Exited(status);
         }
     };
-    let took = ctx.clock.monotonic().saturating_sub(began);
+    let took = clock.monotonic().saturating_sub(began);
     if !matches!(end, End::Exited(_)) {
         started.ask_to_end();
-        let mut patience = pin!(ctx.clock.sleep(LAST_WORDS));
+        let mut patience = pin!(clock.sleep(LAST_WORDS));
         let mut gone = status.is_some();
         while !(gone && pipes.0.is_empty()) {
             tokio::select! {
@@ -373,18 +487,18 @@ async fn run(mut started: Started, pipes: Vec<OutputPipe>, most: Duration, ctx: 
                     ended?;
                     gone = true;
                 }
-                read = pipes.read(&mut bytes), if !pipes.0.is_empty() => output.add(&bytes[..read]),
+                read = pipes.read(&mut bytes), if !pipes.0.is_empty() => take(&bytes[..read]),
             }
         }
     }
     let left_running = started.end().await;
     // It is dead or dying: this takes it off the system's list.
-    let mut patience = pin!(ctx.clock.sleep(LAST_WORDS));
+    let mut patience = pin!(clock.sleep(LAST_WORDS));
     tokio::select! {
         _ = started.wait() => {}
         () = &mut patience => {}
     }
-    Ok(Run { end, output, took, left_running })
+    Ok(Followed { end, took, left_running })
 }
 
 /// The pipes of a command, read as one; each goes when it has ended.
@@ -415,22 +529,10 @@ impl Pipes {
 
 impl Run {
     fn told(self, redactor: &Redactor, chars: usize, seconds: u64) -> Result<ToolOutput, ToolError> {
-        // Without fractions: the same command with the same result reads the same, so that a loop is seen as one.
-        let took = match self.took.as_secs() {
-            0 => String::new(),
-            seconds => format!(" after {seconds} s"),
-        };
         let mut notes = Vec::new();
         let good = match &self.end {
             End::Exited(status) => {
-                match (status.code(), os::ended_by(*status)) {
-                    (Some(code), _) => notes.push(format!("exit code {code}{took}")),
-                    (None, Some(signal)) => notes.push(format!(
-                        "ended by signal {signal}{}{took}",
-                        signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default()
-                    )),
-                    (None, None) => notes.push(format!("ended{took}")),
-                }
+                notes.push(exit_words(*status, self.took));
                 status.code().is_some()
             }
             End::TimedOut | End::Stopped => {
@@ -449,6 +551,23 @@ impl Run {
         let gap = if text.ends_with('\n') { "" } else { "\n" };
         let text = format!("{text}{gap}[{}]", notes.join("; "));
         if good { Ok(ToolOutput::from(text)) } else { Err(ToolError::TellModel(text)) }
+    }
+}
+
+/// `exit code 0 after 3 s`. Without fractions: the same command with the same result reads the same, so that a loop is seen
+/// as one.
+fn exit_words(status: ExitStatus, took: Duration) -> String {
+    let took = match took.as_secs() {
+        0 => String::new(),
+        seconds => format!(" after {seconds} s"),
+    };
+    match (status.code(), os::ended_by(status)) {
+        (Some(code), _) => format!("exit code {code}{took}"),
+        (None, Some(signal)) => {
+            let name = signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default();
+            format!("ended by signal {signal}{name}{took}")
+        }
+        (None, None) => format!("ended{took}"),
     }
 }
 

@@ -59,7 +59,7 @@ impl Tool for FindFiles {
             let prefix = prefix(&place.to_string());
             let limit = limit.unwrap_or(DEFAULT_LIMIT).max(1);
             let mut found = Vec::new();
-            let whole = walk(files, files.open_dir(&place)?, all, |entry| {
+            let whole = walk(files, &place, all, |entry| {
                 if glob.is_match(entry.path) {
                     if found.len() == limit {
                         found.push(format!("[more than {limit} results; use a narrower pattern or a higher limit]"));

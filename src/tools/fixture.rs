@@ -62,6 +62,7 @@ impl Fixture {
             inbound: Arc::new(inbound),
             errand: None,
             lang: Lang::En,
+            outside: false,
         };
         let ctx = ToolContext {
             call: Arc::new(call),

@@ -92,7 +92,7 @@ fn search(files: &Broker, args: &Arguments) -> Result<String, ToolError> {
     };
     if files.is_dir(&place) {
         let prefix = prefix(&place.to_string());
-        let whole = walk(files, files.open_dir(&place)?, false, |entry| {
+        let whole = walk(files, &place, false, |entry| {
             if !entry.kind.is_file() || only.as_ref().is_some_and(|only| !only.is_match(entry.path)) {
                 return Ok(Next::On);
             }

@@ -63,6 +63,9 @@ impl Tool for ListFolder {
                     more = true;
                     break;
                 }
+                if files.hides(&place, &entry.file_name()) {
+                    continue;
+                }
                 entries.push((entry.file_name(), entry));
             }
             if entries.is_empty() {

@@ -1,5 +1,7 @@
 //! `memory_get`: lines of a note, after a search has told where.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -7,14 +9,21 @@ use serde_json::{Value, json};
 use super::{
     Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, arguments,
     broker::{self, tell},
-    memory_search::{FOLDER, MEMORY, is_note},
+    memory_search::scope_of,
     read,
 };
-use crate::policy::Terms;
+use crate::memory::{Area, FOLDER, MEMORY, Memory};
 
 /// Reads a note.
 #[derive(Debug)]
-pub struct GetMemory;
+pub struct GetMemory(Option<Arc<Memory>>);
+
+impl GetMemory {
+    /// On the memory of an agent.
+    pub fn new(memory: Option<Arc<Memory>>) -> Self {
+        Self(memory)
+    }
+}
 
 #[derive(Deserialize)]
 struct Arguments {
@@ -46,22 +55,24 @@ impl Tool for GetMemory {
         Effect::Read
     }
 
-    fn terms(&self) -> Terms {
-        Terms::of(self.effect()).owner_only().direct_only()
-    }
-
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {
         let Arguments { path, from, lines } = arguments::typed(args)?;
-        broker::on_disk(ctx, "read on with from and lines", move |files| {
+        let (memory, scope) = scope_of(ctx, &self.0)?;
+        // A member's files are elsewhere; notes lie in the agent's workspace, and the scope says which.
+        let notes = ToolContext { workspace: memory.workspace().to_owned(), readable: Vec::new(), ..ctx.clone() };
+        broker::on_disk(&notes, "read on with from and lines", move |files| {
             let (path, named) = source(&path);
-            let place = files.place(path)?;
-            if !is_note(&place.to_string()) {
-                return tell(format!(
-                    "`{place}` is no note. Notes are {MEMORY} and the .md files in {FOLDER}/; for others use `read`."
-                ));
-            }
-            if !files.exists(&place) {
-                return Ok(format!("(there is no note `{place}`)"));
+            let place = files.note(path)?;
+            let shown = place.to_string();
+            match Area::of(&shown) {
+                Some(area) if scope.sees(&area) && files.exists(&place) => {}
+                // What may not be seen is not told from what is not there.
+                Some(_) => return Ok(format!("(there is no note `{shown}`)")),
+                None => {
+                    return tell(format!(
+                        "`{shown}` is no note. Notes are {MEMORY} and the .md files in {FOLDER}/; for others use `read`."
+                    ));
+                }
             }
             let from = from.or(named.map(|(first, _)| first));
             let lines = lines.or(named.and_then(|(first, last)| last.checked_sub(first)).map(|more| more + 1));
@@ -89,6 +100,11 @@ mod tests {
     #[tokio::test]
     async fn lines_of_notes_are_read_and_nothing_else() {
         let house = Fixture::new();
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = crate::store::sqlite::SqliteStore::open(&dir.path().join("t.db")).await.expect("opens");
+        let (workspace, clock) = (house.ctx.workspace.clone(), Arc::clone(&house.ctx.clock));
+        let memory = Arc::new(Memory::new("main", workspace, Arc::new(store), clock, None, Arc::default()));
+        let get = GetMemory::new(Some(memory));
         house.put("memory/a#L.md", "one\ntwo\nthree\nfour\n").put("USER.md", "private\n");
         for (args, told) in [
             (json!({"path": "memory/a#L.md"}), "one\ntwo\nthree\nfour\n"),
@@ -97,10 +113,10 @@ mod tests {
             (json!({"path": "memory/none.md"}), "(there is no note `memory/none.md`)"),
             (json!({"path": "MEMORY.md"}), "(there is no note `MEMORY.md`)"),
         ] {
-            assert_eq!(house.run(&GetMemory, args.clone()).await.as_deref(), Ok(told), "{args}");
+            assert_eq!(house.run(&get, args.clone()).await.as_deref(), Ok(told), "{args}");
         }
         for path in ["USER.md", "memory/../USER.md", "../outside/secret.txt", "memory", "skills/weather/SKILL.md"] {
-            house.run(&GetMemory, json!({"path": path})).await.expect_err(path);
+            house.run(&get, json!({"path": path})).await.expect_err(path);
         }
     }
 }

@@ -189,8 +189,8 @@ impl Ways {
 
     /// A file of the workspace or of this session, kept among the gateway's own.
     async fn file(&self, path: String, ctx: &ToolContext) -> Result<Attachment, String> {
-        let (workspace, readable) = (ctx.workspace.clone(), vec![ctx.media.clone()]);
-        let opened = tokio::task::spawn_blocking(move || open_to_send(&workspace, &readable, &path)).await;
+        let (workspace, readable, asker) = (ctx.workspace.clone(), vec![ctx.media.clone()], ctx.call.asker);
+        let opened = tokio::task::spawn_blocking(move || open_to_send(&workspace, &readable, &path, asker)).await;
         let outgoing = opened.map_err(|error| error.to_string())??;
         let media = self.media.take_in(outgoing.file).await.map_err(|error| error.to_string())?;
         let name = Some(outgoing.name).filter(|name| !name.is_empty());

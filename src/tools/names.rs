@@ -61,6 +61,15 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("readspreadsheet", "spreadsheet"),
     ("excel", "spreadsheet"),
     ("readcsv", "spreadsheet"),
+    ("excelread", "spreadsheet"),
+    ("openexcel", "spreadsheet"),
+    ("readxlsx", "spreadsheet"),
+    ("readsheet", "spreadsheet"),
+    ("readworkbook", "spreadsheet"),
+    ("analyzeexcel", "spreadsheet"),
+    ("readtable", "spreadsheet"),
+    ("xlsx", "spreadsheet"),
+    ("csv", "spreadsheet"),
     ("fetchurl", "web_fetch"),
     ("fetch", "web_fetch"),
     ("fetchpage", "web_fetch"),
@@ -76,9 +85,20 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("curl", "web_fetch"),
     ("searchweb", "web_search"),
     ("googlesearch", "web_search"),
+    ("internetsearch", "web_search"),
+    ("onlinesearch", "web_search"),
+    ("duckduckgosearch", "web_search"),
+    ("bingsearch", "web_search"),
+    ("bravesearch", "web_search"),
+    ("tavilysearch", "web_search"),
     ("searchmemory", "memory_search"),
     ("recall", "memory_search"),
     ("searchnotes", "memory_search"),
+    ("addmemory", "memory_add"),
+    ("remember", "memory_add"),
+    ("savememory", "memory_add"),
+    ("memorysave", "memory_add"),
+    ("memoryappend", "memory_add"),
     ("readmemory", "memory_get"),
     ("getmemory", "memory_get"),
     ("sendmessage", "message"),
@@ -190,18 +210,46 @@ const ARGUMENTS: &[(&str, Aliases)] = &[
             ("workdir", &["cwd", "workingdirectory", "dir", "directory"]),
             ("shell", &["interpreter"]),
             ("timeout", &["timeouts", "timeoutsec", "timeoutsecs", "timeoutseconds"]),
+            ("background", &["runinbackground", "isbackground", "detach", "async"]),
         ],
     ),
-    ("spreadsheet", &[("path", PATH), ("sheet", &["sheetname", "worksheet"])]),
+    (
+        "process",
+        &[
+            ("action", &["command", "operation", "cmd"]),
+            ("id", &["sessionid", "jobid", "processid", "pid", "session", "job"]),
+            ("text", &["input", "data", "keys", "stdin"]),
+            ("close", &["eof"]),
+            ("wait", &["timeout", "waitseconds"]),
+        ],
+    ),
+    (
+        "spreadsheet",
+        &[
+            ("path", PATH),
+            ("sheet", &["sheetname", "worksheet", "tab", "sheetindex"]),
+            ("range", &["cells", "cellrange", "area"]),
+            ("mode", &["action", "operation", "view"]),
+        ],
+    ),
     (
         "web_fetch",
         &[
             ("url", &["uri", "link", "href", "address", "website", "page"]),
             ("format", &["extractmode", "mode", "returnformat", "as"]),
             ("max_chars", &["maxlength", "maxcharacters", "limit"]),
+            ("offset", &["startindex", "start", "from", "startchar"]),
         ],
     ),
-    ("web_search", &[("query", &["q", "search", "searchterm", "searchquery", "keywords", "text"])]),
+    (
+        "web_search",
+        &[
+            ("query", &["q", "search", "searchterm", "searchquery", "keywords", "text"]),
+            ("count", &["numresults", "maxresults", "limit", "n", "topk", "num"]),
+            ("since", &["freshness", "timerange", "recency", "timelimit"]),
+        ],
+    ),
+    ("memory_add", &[("text", &["content", "note", "entry", "memory", "fact"])]),
     ("memory_search", &[("query", &["q", "search", "text", "keywords"]), ("limit", LIMIT)]),
     (
         "memory_get",
@@ -267,10 +315,20 @@ const ABSENT: &[(&str, &str)] = &[
          switches them on with `enabled = true` under `[tools.exec]` in config.toml. Do it with the other tools, or tell the \
          user that.",
     ),
+    (
+        "web_search",
+        "Searching the web is off here. The owner turns it on with `provider` under `[tools.web_search]` in config.toml. \
+         Read an address you know with web_fetch, or tell the user that.",
+    ),
+    (
+        "process",
+        "There are no background commands here: commands are switched off, or this is not a direct chat of the owner.",
+    ),
     ("memory_search", PRIVATE),
     ("memory_get", PRIVATE),
+    ("memory_add", PRIVATE),
 ];
-const PRIVATE: &str = "Notes are searched in direct chats of the owner only. Answer without them.";
+const PRIVATE: &str = "There are no notes for this chat. Answer without them.";
 
 /// What the model is told about a name that means no tool: why it is not there, or the known ones, the nearest first.
 pub fn unknown(written: &str, known: &[&str]) -> String {

@@ -209,12 +209,14 @@ mod tests {
                 "find",
                 "grep",
                 "ls",
+                "memory_add",
                 "memory_get",
                 "memory_search",
                 "message",
                 "read",
                 "sessions",
                 "spawn",
+                "spreadsheet",
                 "todo",
                 "web_fetch",
                 "write"
@@ -250,7 +252,21 @@ mod tests {
     #[test]
     fn a_narrowed_registry_knows_nothing_of_the_rest() {
         let reading = Registry::builtin(&parts()).narrowed(|_, terms| terms.least == Role::Member);
-        assert_eq!(reading.names(), ["find", "grep", "ls", "read", "todo", "web_fetch"]);
+        assert_eq!(
+            reading.names(),
+            [
+                "find",
+                "grep",
+                "ls",
+                "memory_add",
+                "memory_get",
+                "memory_search",
+                "read",
+                "spreadsheet",
+                "todo",
+                "web_fetch"
+            ]
+        );
         assert!(reading.get("write").is_none());
         let refused = reading.prepare("write_file", "{}").err().expect("not there");
         assert!(

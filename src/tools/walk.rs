@@ -5,7 +5,10 @@ use std::ffi::OsString;
 use cap_fs_ext::DirExt;
 use cap_std::fs::{Dir, FileType};
 
-use super::{ToolError, broker::Broker};
+use super::{
+    ToolError,
+    broker::{Broker, Place},
+};
 
 /// Folders that are stepped over unless they are asked for: what is in them is made by machines.
 pub const SKIPPED: &[&str] = &[".git", "node_modules", "target"];
@@ -34,20 +37,20 @@ pub struct Entry<'a> {
     pub kind: FileType,
 }
 
-/// Visits all below `dir`, files of a folder and its folders in order of their names. Returns whether it saw everything
+/// Visits all below the folder `place`, files of a folder and its folders in order of their names. Returns whether it saw everything
 /// that is not skipped.
 ///
 /// # Errors
 /// What the visitor says, or that the turn was stopped.
 pub fn walk(
     files: &Broker,
-    dir: Dir,
+    place: &Place<'_>,
     everything: bool,
     mut visit: impl FnMut(&Entry<'_>) -> Result<Next, ToolError>,
 ) -> Result<bool, ToolError> {
     let mut whole = true;
     let mut seen = 0usize;
-    let mut stack = vec![Level::of(dir, String::new())];
+    let mut stack = vec![Level::of(files.open_dir(place)?, String::new())];
     while let Some(level) = stack.last_mut() {
         let Some((name, kind)) = level.entries.pop() else {
             stack.pop();
@@ -57,6 +60,9 @@ pub fn walk(
         seen += 1;
         if seen > MOST_ENTRIES {
             return Ok(false);
+        }
+        if is_top(level) && files.hides(place, &name) {
+            continue;
         }
         let shown = name.to_string_lossy();
         if kind.is_dir() && !everything && SKIPPED.contains(&shown.as_ref()) {
@@ -75,6 +81,11 @@ pub fn walk(
         }
     }
     Ok(whole)
+}
+
+/// Whether it is the folder where the walk began.
+fn is_top(level: &Level) -> bool {
+    level.path.is_empty()
 }
 
 struct Level {

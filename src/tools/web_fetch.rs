@@ -28,6 +28,8 @@ mod page;
 const FEWEST: usize = 500;
 /// Kept free in the result for the block around the text.
 const ROOM_FOR_BLOCK: usize = 400;
+/// Kept free for the line that says where a part lies.
+const ROOM_FOR_NOTE: usize = 80;
 /// The most characters of the address in the block.
 const ADDRESS: usize = 200;
 /// The most characters of what an error page says.
@@ -48,6 +50,7 @@ struct Arguments {
     url: String,
     format: Option<Format>,
     max_chars: Option<usize>,
+    offset: Option<usize>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -98,6 +101,7 @@ impl Tool for WebFetch {
                     "url": {"type": "string", "description": "http(s) address"},
                     "format": {"type": "string", "enum": ["markdown", "text", "raw"], "description": "Default markdown; raw: the source"},
                     "max_chars": {"type": "integer", "minimum": 1, "description": "Most characters"},
+                    "offset": {"type": "integer", "minimum": 0, "description": "Character to read on from, in a long page"},
                 },
                 "required": ["url"],
                 "additionalProperties": false,
@@ -109,8 +113,12 @@ impl Tool for WebFetch {
         Effect::Read
     }
 
+    fn reads_outside(&self) -> bool {
+        true
+    }
+
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let Arguments { url, format, max_chars } = arguments::typed(args)?;
+        let Arguments { url, format, max_chars, offset } = arguments::typed(args)?;
         let fetched = match self.egress.fetch(&url, Limits::default(), &ctx.cancel).await {
             Ok(fetched) => fetched,
             Err(EgressError::Cancelled) => return Err(ToolError::Abort("stopped".to_owned())),
@@ -133,8 +141,12 @@ impl Tool for WebFetch {
         }
         let mut told = match words {
             Words::Text(text) => {
-                let how = "fetch a more precise address, or raise max_chars";
-                let text = head_and_tail(&untrusted::defuse(&text), most, how);
+                let text = untrusted::defuse(&text);
+                let text = match offset.filter(|offset| *offset > 0) {
+                    Some(offset) => part(&text, offset, most)?,
+                    // A little of the head comes again, so that nothing is missed.
+                    None => head_and_tail(&text, most, &format!("read on with offset {}", most / 2)),
+                };
                 untrusted::block("web", &attribute, &text)
             }
             Words::Empty(why) | Words::Other(why) => why,
@@ -144,6 +156,22 @@ impl Tool for WebFetch {
         }
         Ok(told.into())
     }
+}
+
+/// The characters from `offset` on, and where to go on.
+fn part(text: &str, offset: usize, most: usize) -> Result<String, ToolError> {
+    let total = text.chars().count();
+    if offset >= total {
+        return tell(format!("The page has only {total} characters; offset {offset} is past its end."));
+    }
+    let piece: String = text.chars().skip(offset).take(most.saturating_sub(ROOM_FOR_NOTE).max(1)).collect();
+    let next = offset + piece.chars().count();
+    let note = if next < total {
+        format!("[characters {offset} to {next} of {total}; go on with offset {next}]")
+    } else {
+        format!("[characters {offset} to the end at {total}]")
+    };
+    Ok(format!("{piece}\n{note}"))
 }
 
 /// `404 Not Found`.

@@ -543,6 +543,43 @@ impl InitiativeStore for Rows {
 }
 
 #[async_trait]
+impl note::NoteStore for Rows {
+    async fn known_notes(&self, _: &str) -> Result<Vec<note::NoteRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn put_notes(&self, _: &str, _: Vec<note::NewNote>, _: Vec<String>) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn find_words(&self, _: &note::Scope, _: &[String], _: u32) -> Result<Vec<note::PassageHit>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn find_near(
+        &self,
+        _: &note::Scope,
+        _: &str,
+        _: &[f32],
+        _: u32,
+    ) -> Result<Vec<note::PassageHit>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn sketch_notes(&self, _: &str, _: i64, _: u32) -> Result<Vec<note::Bare>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn put_vectors(&self, _: &str, _: Vec<(Vec<u8>, Vec<f32>)>) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn forget_vectors(&self, _: &str) -> Result<u64, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn count_notes(&self, _: &str) -> Result<note::NoteCount, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn forget_notes(&self) -> Result<(), StoreError> {
+        Err(StoreError::NotFound)
+    }
+}
+
+#[async_trait]
 impl PlanStore for Rows {
     async fn put_plan(&self, _: &SessionKey, _: &TurnId, _: &Plan, _: i64) -> Result<Vec<EventRow>, StoreError> {
         Err(StoreError::NotFound)

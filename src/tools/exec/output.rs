@@ -88,7 +88,7 @@ fn after_edge(tail: &str) -> &str {
 
 /// The text of these bytes. What is neither UTF-8 nor UTF-16 is GB18030 where it reads well as such: the code page of
 /// consoles in China, and of files that a command shows.
-fn decoded(bytes: &[u8]) -> Cow<'_, str> {
+pub(super) fn decoded(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         // A zero byte between names (`find -print0`) is shown, not sent.
         return if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) };

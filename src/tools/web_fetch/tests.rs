@@ -146,3 +146,32 @@ async fn results_are_bounded_as_asked() {
     let stopped = tool.call(json!({"url": url("/page")}), &house.ctx).await;
     assert!(matches!(stopped, Err(ToolError::Abort(_))), "{stopped:?}");
 }
+
+#[tokio::test]
+async fn a_long_page_is_read_part_by_part() {
+    let (addr, tool, _serving) = site().await;
+    let mut house = Fixture::new();
+    house.ctx.output_chars = 8_000;
+    let url = format!("http://{addr}/long");
+    let first = house.run(&tool, json!({"url": url})).await.expect("its head and tail");
+    let next = |told: &str| -> Option<usize> {
+        let rest = told.rsplit("with offset ").next().filter(|_| told.contains("with offset "))?;
+        rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    let whole: String = (0..5_000).map(|n| format!("line {n}\n")).collect();
+    let mut offset = next(&first).expect("it says how to go on");
+    let head: String = whole.chars().take(offset).collect();
+    assert!(first.contains(&head), "what lies before the offset was shown");
+    let mut read = head;
+    loop {
+        let part = house.run(&tool, json!({"url": url, "offset": offset})).await.expect("a part");
+        let text = part.split_once(">\n").expect("a block").1;
+        read.push_str(text.rsplit_once("\n[characters").expect("a note").0);
+        let Some(further) = next(&part) else { break };
+        assert!(further > offset);
+        offset = further;
+    }
+    assert_eq!(read, whole);
+    let past = house.run(&tool, json!({"url": url, "offset": 10_000_000})).await.expect_err("past its end");
+    assert!(past.contains("past its end"), "{past}");
+}
