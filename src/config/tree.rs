@@ -263,7 +263,8 @@ impl Build<'_> {
         if !is_secret_name(name) {
             return (filled, hidden);
         }
-        let trimmed = trim_pasted(&filled);
+        // A header's value is the whole of it: `Bearer …` belongs there.
+        let trimmed = if key.contains(".headers.") { filled.trim() } else { trim_pasted(&filled) };
         if trimmed.chars().any(char::is_control) {
             self.errors.push(self.source.finding(Some(at.clone()), key, line!(config_control_character)));
         } else if trimmed.len() != filled.len() {

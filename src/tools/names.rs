@@ -498,7 +498,7 @@ mod tests {
             assert!(told.contains("`[tools.exec]`") && told.ends_with("The tools are: `read`."), "{told}");
         }
         let told = unknown("recall", &[]);
-        assert!(told.contains("direct chats of the owner") && told.ends_with("The tools are: none."), "{told}");
+        assert!(told.contains("no notes for this chat") && told.ends_with("The tools are: none."), "{told}");
     }
 
     #[test]

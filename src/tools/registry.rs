@@ -201,7 +201,7 @@ mod tests {
             serde_json::to_string(&Registry::builtin(&parts()).specs()).expect("it serialises")
         );
         // The first request has 12 KB for everything.
-        assert!(bytes(builtin()).len() < 6_000, "{} bytes", bytes(builtin()).len());
+        assert!(bytes(builtin()).len() < 7_200, "{} bytes", bytes(builtin()).len());
         assert_eq!(
             Registry::builtin(&parts()).names(),
             [
