@@ -736,8 +736,9 @@ fn may_be_machinery(text: &str) -> bool {
     let folded: String = text.nfkc().filter(|c| c.is_alphanumeric()).collect::<String>().to_uppercase();
     folded.contains("NOREPLY")
         || folded.contains("HEARTBEATOK")
-        || text.contains(['<', '\0'])
+        || text.contains(['<', '◁', '\0'])
         || text.contains("[[")
+        || text.contains("THINK]")
         || text.contains("MEDIA:")
         || is_blank(text)
         || token::is_rule(text)
