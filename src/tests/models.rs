@@ -195,7 +195,8 @@ async fn looks_into_its_notes(provider: &'static str, stream: bool) {
     let session = gateway.cli(&["sessions", "show", "agent:main:webhook:bridge:direct:room", "--json"]).await;
     let (input, output, cached) = shapes::USAGE;
     let cached = if provider == "ollama" { 0 } else { 2 * cached };
-    let usage = json!({ "cached": cached, "estimated": false, "input": 2 * input, "output": 2 * output });
+    let usage =
+        json!({ "cached": cached, "cache_write": 0, "estimated": false, "input": 2 * input, "output": 2 * output });
     assert_eq!(session.json()["session"]["usage"], usage, "{provider}: {session:?}");
 }
 
