@@ -402,6 +402,8 @@ impl Server {
             // What was started ends as its handle is dropped.
             () = abort.cancelled() => return String::new(),
         };
+        // A doubt about the connection before is none about this one.
+        let _ = self.doubted.notified().now_or_never();
         self.take(listing, Some(&connection));
         info!("connected to an MCP server");
         let why = loop {

@@ -142,7 +142,7 @@ fn read(tool: &Tool) -> Result<Listed, &'static str> {
 
 /// Text on one line, with nothing hidden and no control token in it, cut.
 pub fn one_line(text: &str, most: usize) -> String {
-    // Twice as much is enough for what cleaning takes away, and bounds the work.
+    // Four times as much leaves enough for what cleaning takes away, and bounds the work.
     let head: String = text.chars().take(most * 4).collect();
     let clean = untrusted::defuse(&head);
     let words = clean.split_whitespace().collect::<Vec<_>>().join(" ");

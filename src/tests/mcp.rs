@@ -56,7 +56,7 @@ async fn state(gateway: &Gateway, server: &str) -> (String, String) {
 async fn a_tool_is_called_once_its_owner_approved_it_and_by_nobody_below_trusted() {
     let (mut gateway, model, program) = with_program(&[tool("now", "Tells the time."), tool("env", "")], "").await;
     gateway.restart().await;
-    assert_eq!(gateway.answer("hello", None).await, "heard: ");
+    assert_eq!(gateway.answer("hello", None).await, "heard:");
     assert!(!model.asks()[0].tools().iter().any(|name| name.starts_with("clock_")), "nothing is approved yet");
     assert_eq!(state(&gateway, "clock").await.0, "unapproved");
     assert!(program.pids().is_empty(), "and nothing was started");
@@ -178,7 +178,7 @@ async fn hostile_answers_harm_nobody() {
         .await;
     let answer = gateway.answer("call:clock_flood", None).await;
     assert!(answer.contains("flooded") || answer.contains("did not answer"), "{answer}");
-    assert_eq!(gateway.answer("hello", None).await, "heard: ");
+    assert_eq!(gateway.answer("hello", None).await, "heard:");
 }
 
 #[tokio::test]

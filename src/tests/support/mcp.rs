@@ -176,7 +176,7 @@ impl Web {
     /// Its section.
     pub fn section(&self, name: &str, more: &str) -> String {
         format!(
-            "[mcp.servers.{name}]\nurl = \"http://{}/mcp\"\nheaders = {{ Authorization = \"Bearer web-key-of-the-test\" }}\n{more}\n",
+            "[mcp.servers.{name}]\nurl = \"http://{}/mcp\"\nheaders = {{ Authorization = \"web-key-of-the-test\" }}\n{more}\n",
             self.addr
         )
     }
