@@ -195,7 +195,7 @@ impl ServerConfig {
         ];
         let header = |(name, value): (&String, &Secret)| {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-            // The configuration takes `Bearer` off what looks like a key; a key alone is meant as one.
+            // A key alone is meant as one.
             let value = match value.expose().trim() {
                 key if name == http::header::AUTHORIZATION && !key.contains(' ') => format!("Bearer {key}"),
                 value => value.to_owned(),
