@@ -120,6 +120,8 @@ pub struct Memory {
     /// Counts how often the whole index was forgotten, by whichever agent.
     forgotten: Arc<AtomicU64>,
     known: Mutex<Known>,
+    /// Raised whenever something was put into the index.
+    version: AtomicU64,
     /// Whoever writes a note.
     writing: Mutex<()>,
     /// The index changed: there may be texts without a vector.
@@ -172,6 +174,7 @@ impl Memory {
             embedder,
             forgotten,
             known: Mutex::default(),
+            version: AtomicU64::default(),
             writing: Mutex::default(),
             changed: Notify::new(),
             progress: std::sync::Mutex::default(),
@@ -198,10 +201,13 @@ impl Memory {
         let words = words::of_question(query);
         // Looking at the files and looking into the index take as long as each other: what the index gave is used when the
         // files turn out to be as it knows them.
+        let before = self.version.load(Ordering::Acquire);
         let (changed, hits, vector) =
             tokio::join!(self.update(), self.store.find_words(scope, &words, candidates), self.question(query));
+        // Another search, or the one at the start, may have brought the index up to the files meanwhile.
+        let as_it_was = self.version.load(Ordering::Acquire) == before;
         let hits = match (changed, hits) {
-            (Ok(false), Ok(hits)) => hits,
+            (Ok(false), Ok(hits)) if as_it_was => hits,
             (Ok(_), Err(StoreError::Corrupt(why))) | (Err(MemoryError::Store(StoreError::Corrupt(why))), _) => {
                 self.make_anew(&why).await?;
                 self.store.find_words(scope, &words, candidates).await?
@@ -328,6 +334,7 @@ impl Memory {
                 }
                 any |= !forget.is_empty() || fresh.iter().any(|(.., same)| !same);
                 self.store.put_notes(&self.agent, put, forget).await?;
+                self.version.fetch_add(1, Ordering::AcqRel);
                 forgotten.iter().for_each(|path| {
                     notes.remove(path);
                 });

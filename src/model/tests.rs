@@ -639,7 +639,11 @@ async fn a_silent_provider_is_given_up_and_the_person_hears_of_it() {
     let result = tokio::select! { result = call => result, () = pass_time => unreachable!("it never ends") };
     assert_eq!(result, Err(ModelError::Retry(Cause::new(cause::What::Silent))));
     assert!((240..260).contains(&clock.monotonic().as_secs()), "{:?}", clock.monotonic());
-    assert_eq!(*seen.waits.lock().expect("not poisoned"), [Waiting::Slow, Waiting::Again]);
+    // How often it is asked again hangs on the pauses, which are drawn by lot.
+    let waits = seen.waits.lock().expect("not poisoned");
+    let (first, again) = waits.split_first().expect("something was said");
+    assert!(*first == Waiting::Slow && !again.is_empty(), "{waits:?}");
+    assert!(again.iter().all(|wait| *wait == Waiting::Again), "{waits:?}");
 }
 
 #[tokio::test]

@@ -110,10 +110,9 @@ async fn trouble_that_passes_is_waited_for_and_half_an_answer_is_never_whole() {
         tries.push((*name).to_owned());
         fault.clone()
     });
+    // One after another: a model that fails several times in a row is left alone for a while.
     for name in names {
         bridge.accepted(&message(name, &format!("room-{name}"), name)).await;
-    }
-    for name in names {
         let answer = receiver.answer_to(name).await;
         assert!(answer.text().ends_with(&format!("good again: {name}")), "{name}: {answer:?}");
         assert!(!answer.text().contains("nonsense") && !answer.text().contains("Sign in"), "{answer:?}");

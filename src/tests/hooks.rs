@@ -82,7 +82,7 @@ async fn the_same_key_is_the_same_run_over_a_restart_and_another_body_is_refused
     assert_eq!(site.telegram.sent_to(ADA).len(), 2);
     // A program's words have a program's rights, and no history of the owner's.
     let ask = &site.model.asks_about("summarise")[0];
-    for effect in ["write", "edit", "exec", "schedule", "message", "memory_search"] {
+    for effect in ["write", "edit", "exec", "schedule", "message", "spawn"] {
         assert!(!ask.tools().contains(&effect), "{effect}: {:?}", ask.tools());
     }
     assert_eq!(ask.messages().len(), 2);

@@ -26,7 +26,9 @@ fn recall(ask: &Ask) -> Say {
 
 async fn set_up(sections: &str, script: impl Fn(&Ask) -> Say + Send + Sync + 'static) -> (Gateway, ModelServer) {
     let model = ModelServer::start(script).await;
-    let bridge = Bridge::section("owners = [\"boss\"]\nallow_from = [\"pal\", \"*\"]\ngroup_policy = \"open\"");
+    let bridge = Bridge::section(
+        "owners = [\"boss\"]\ndm_policy = \"open\"\nallow_from = [\"pal\", \"*\"]\ngroup_policy = \"open\"",
+    );
     let mut gateway = Gateway::folder(&format!("{}\n{bridge}\n{sections}", model.section()));
     write(&gateway, NOTE, "# 总结\n\n2026 年 3 月 22 日修复：模型只写出工具调用时，给一次纠正。\n");
     write(&gateway, "MEMORY.md", "# People\n\nAda likes green tea.\n");
