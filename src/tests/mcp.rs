@@ -237,19 +237,38 @@ async fn a_server_that_cannot_be_started_is_one_plain_line_and_the_turn_goes_on(
     model.assert_strict_order();
 }
 
-/// A server that others wrote, from PyPI: `.ci/run` installs it and names its program.
+/// The program of PyPI's mcp-server-time: the one that `CRAWFISH_TEST_MCP_TIME` names (`.ci/run` installs it once), or else
+/// one that is installed now, beside the other things that tests leave in the target folder.
+async fn public_server() -> PathBuf {
+    if let Some(named) = std::env::var_os("CRAWFISH_TEST_MCP_TIME") {
+        let program = PathBuf::from(named);
+        assert!(program.is_file(), "{} is not there: let .ci/run install it again", program.display());
+        return program;
+    }
+    let venv = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mcp-server-time-2026.10.19");
+    let (program, complete) = (venv.join("bin/mcp-server-time"), venv.join("complete"));
+    if !complete.is_file() {
+        let pip = venv.join("bin/pip");
+        let (python, pip) = (std::ffi::OsStr::new("python3"), pip.as_os_str());
+        let venv = venv.as_os_str();
+        let steps = [
+            (python, vec!["-m".as_ref(), "venv".as_ref(), venv]),
+            (pip, vec!["install".as_ref(), "--quiet".as_ref(), "mcp-server-time==2026.10.19".as_ref()]),
+        ];
+        for (command, args) in steps {
+            let ran = tokio::process::Command::new(command).args(&args).output().await;
+            let ran = ran.unwrap_or_else(|error| panic!("{command:?} cannot be run: {error}"));
+            assert!(ran.status.success(), "{command:?} {args:?}: {}", String::from_utf8_lossy(&ran.stderr));
+        }
+        fs::write(complete, "").expect("a file");
+    }
+    program
+}
+
+/// A server that others wrote, from PyPI.
 #[tokio::test]
 async fn a_public_server_tells_the_time() {
-    let named = std::env::var("CRAWFISH_TEST_MCP_TIME");
-    let program = PathBuf::from(named.expect(
-        "CRAWFISH_TEST_MCP_TIME is not set: it names the program of PyPI's mcp-server-time (python3 -m venv DIR, \
-         DIR/bin/pip install mcp-server-time); .ci/run does that",
-    ));
-    assert!(
-        program.is_file(),
-        "{} is not there; remove its folder and let .ci/run install it again",
-        program.display()
-    );
+    let program = public_server().await;
     let model = ModelServer::start(|ask| match ask.round() {
         0 => Say::Calls(vec![call(
             "c1",
