@@ -511,7 +511,8 @@ impl Agent {
                     ..step.clone()
                 }));
                 outside = journal.iter().any(|step| {
-                    step.state == StepState::Finished && tools.get(&step.name).is_some_and(|tool| tool.reads_outside())
+                    step.state == StepState::Finished
+                        && tools.get(&step.name).is_some_and(|tool| tool.reads_outside(&step.args))
                 });
                 settled.extend(journal.iter().filter(|step| !lost(step)).chain(&steps).cloned());
                 turn
@@ -1086,7 +1087,7 @@ impl Drive<'_> {
         self.steps.push(StepRecord { state, result: Value::String(text.clone()), ms, ..started });
         self.did.saw(self.steps.last().expect("it was just pushed"));
         self.control.clear.send_replace(true);
-        self.outside |= self.tools.get(&call.name).is_some_and(|tool| tool.reads_outside());
+        self.outside |= self.tools.get(&call.name).is_some_and(|tool| tool.reads_outside(&call.args));
         match result {
             Ok(text) => self.turn.tool_finished(&call.call_id, Ok(text)),
             Err(ToolError::TellModel(text)) => self.turn.tool_finished(&call.call_id, Err(text)),

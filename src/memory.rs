@@ -206,7 +206,7 @@ impl Memory {
             tokio::join!(self.update(), self.store.find_words(scope, &words, candidates), self.question(query));
         // Another search, or the one at the start, may have brought the index up to the files meanwhile.
         let as_it_was = self.version.load(Ordering::Acquire) == before;
-        let hits = match (changed, hits) {
+        let mut hits = match (changed, hits) {
             (Ok(false), Ok(hits)) if as_it_was => hits,
             (Ok(_), Err(StoreError::Corrupt(why))) | (Err(MemoryError::Store(StoreError::Corrupt(why))), _) => {
                 self.make_anew(&why).await?;
@@ -222,13 +222,17 @@ impl Memory {
             (_, Some(Err(why))) => (Vec::new(), Some(why)),
             _ => (Vec::new(), None),
         };
-        let ranked = rank::order(rank::fuse(hits, near, rank::NEAR_WEIGHT));
         let known = self.known.lock().await;
         let in_scope = |path: &String| Area::of(path).is_some_and(|area| scope.sees(&area));
+        let notes = known.notes.iter().flatten().filter(|(path, it)| it.1 != NO_TEXT && in_scope(path)).count();
+        if hits.len() < candidates as usize {
+            rank::weigh_few(&mut hits, &words, notes);
+        }
+        let ranked = rank::order(rank::fuse(hits, near, rank::NEAR_WEIGHT));
         Ok(Found {
             all: ranked.len(),
             passages: ranked.into_iter().take(most).map(shown).collect(),
-            notes: known.notes.iter().flatten().filter(|(path, it)| it.1 != NO_TEXT && in_scope(path)).count(),
+            notes,
             left_out: if scope.is_owner() { known.left_out } else { 0 },
             without_vectors,
         })

@@ -202,9 +202,9 @@ pub trait Tool: Send + Sync + 'static {
         Terms::of(self.effect())
     }
 
-    /// Whether what it gives was written by whoever likes (web pages, other people's servers): a turn that has read such
-    /// things remembers nothing without the owner.
-    fn reads_outside(&self) -> bool {
+    /// Whether what a call with these arguments gives was written by whoever likes (web pages, other people's servers): a
+    /// turn that has read such things remembers nothing without the owner.
+    fn reads_outside(&self, _args: &Value) -> bool {
         false
     }
 

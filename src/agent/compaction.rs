@@ -11,6 +11,7 @@ pub mod facts;
 use std::sync::Arc;
 
 use channel_api::{ConversationKind, Trust};
+use serde_json::Value;
 
 use super::{
     Agent, Control, Ended, RunError, TurnRun,
@@ -21,7 +22,7 @@ use crate::{
     lang::{self, Lang},
     ledger::{budget::Tally, money::Costs},
     model::{Message, Usage},
-    policy::{Asker, Role},
+    policy::{Asker, Role, Verdict, decide},
     reply::{Outcome, Policy},
     store::{Claim, InboxEntry, NewEntry, Placed, StepRecord, Summary, Window},
     tools::Registry,
@@ -298,6 +299,7 @@ impl Agent {
             n: 0,
             usage: Usage::default(),
             costs: Costs::default(),
+            outside: false,
         };
         run.n = claim.resume.as_ref().and_then(|steps| steps.iter().map(|step| step.n + 1).max()).unwrap_or(0);
         let Some(last) = goes.last() else {
@@ -346,22 +348,31 @@ struct Compaction<'a> {
     n: u32,
     usage: Usage,
     costs: Costs,
+    /// What is told now was read from outside.
+    outside: bool,
 }
 
 impl Compaction<'_> {
     /// Lets the agent write down what matters before it is gone: in the owner's own chats, where it has notes to write to.
     /// What it says goes nowhere.
     async fn save(&mut self, history: Vec<Message>, lang: Lang) -> Result<(), RunError> {
-        let direct = self.newest.inbound.conversation.kind == ConversationKind::Direct;
-        let tools = self.agent.tools.narrowed(|name, _| matches!(name, "read" | "write" | "edit" | "memory_search"));
-        if self.newest.role != Role::Owner || !direct || tools.get("write").is_none() {
+        let (agent, asker, inbound) = (self.agent, self.asker(), &self.newest.inbound);
+        let mut policies = agent.policies.of(&inbound.channel, [inbound.sender.id.as_str()]);
+        policies.push(&agent.policy);
+        let tools = agent.tools.narrowed(|name, terms| {
+            matches!(name, "memory_add" | "memory_get" | "memory_search")
+                && decide(asker, name, terms, policies.iter().copied()) == Verdict::Allow
+        });
+        if asker.role != Role::Owner || !asker.direct || tools.get("memory_add").is_none() {
             return Ok(());
         }
-        let day = jiff::Timestamp::from_millisecond(self.agent.clock.now_ms()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-        let day = day.to_zoned_datetime(jiff::tz::TimeZone::system()).date();
-        let input = Message::user(lang::compaction_save(lang, day));
-        let run = self.drive(lang::compaction_rules(lang), history, input, tools).await?;
-        self.take(run);
+        // What was read from outside waits for the owner, as it would have in its own turn.
+        let all = agent.mcp.joined(&agent.works.with_tools_of(&agent.briefing.skills(), &agent.tools), asker);
+        self.outside = holds_outside(&history, &all);
+        let input = Message::user(lang::compaction_save(lang));
+        let run = self.drive(lang::compaction_rules(lang), history, input, tools).await;
+        self.outside = false;
+        self.take(run?);
         Ok(())
     }
 
@@ -419,16 +430,19 @@ impl Compaction<'_> {
             lang,
             tools: Arc::new(Offered::new(tools.clone(), Vec::new())),
         };
-        let asker =
-            Asker { role: self.newest.role, direct: self.newest.inbound.conversation.kind == ConversationKind::Direct };
-        let mut drive = self.agent.drive(self.claim, self.control, asker, Turn::new(setup), tools);
+        let mut drive = self.agent.drive(self.claim, self.control, self.asker(), Turn::new(setup), tools);
         (drive.n, drive.steps) = (self.n, std::mem::take(&mut self.steps));
-        (drive.purpose, drive.usage) = ("compact", self.usage);
+        (drive.purpose, drive.usage, drive.outside) = ("compact", self.usage, self.outside);
         drive.tally = Tally { tokens: self.usage.total(), costs: self.costs.clone() };
         match drive.finish_turn().await {
             Err(RunError::Retry(why, _)) => Ok(self.ended(Ended::Failed(why), None)),
             run => run,
         }
+    }
+
+    fn asker(&self) -> Asker {
+        let direct = self.newest.inbound.conversation.kind == ConversationKind::Direct;
+        Asker { role: self.newest.role, direct }
     }
 
     /// Keeps what an exchange cost and did, those before it included.
@@ -449,6 +463,16 @@ impl Compaction<'_> {
             ..TurnRun::notice(self.claim, String::new())
         }
     }
+}
+
+/// Whether a conversation holds what was written by whoever likes: other people's words, or what a tool gave that reads
+/// outside. A tool that is gone counts as one.
+fn holds_outside(messages: &[Message], tools: &Registry) -> bool {
+    messages.iter().any(|message| match message {
+        Message::User { text, .. } => text.contains("<untrusted"),
+        Message::Tool { name, .. } => tools.get(name).is_none_or(|tool| tool.reads_outside(&Value::Null)),
+        Message::Assistant { .. } => false,
+    })
 }
 
 /// The row that a compaction becomes.
@@ -488,6 +512,18 @@ mod tests {
             }
         }
         assert_eq!(cut(Vec::new(), 3, 100), Cut::default());
+    }
+
+    #[test]
+    fn what_came_from_outside_is_known_again_in_the_history() {
+        let tools = Registry::builtin(&crate::tools::Parts::default());
+        let result = |name: &str| Message::Tool { call_id: "c".into(), name: name.into(), text: "x".into() };
+        assert!(!holds_outside(&[Message::user("hello"), result("read")], &tools));
+        assert!(
+            holds_outside(&[result("read"), result("web_fetch")], &tools),
+            "switched off, it is not known any more"
+        );
+        assert!(holds_outside(&[Message::user("<untrusted kind=\"quote\">hi</untrusted>")], &tools));
     }
 
     #[test]

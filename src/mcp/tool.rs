@@ -52,6 +52,10 @@ impl Tool for McpTool {
         ToolSpec { name: self.ours.clone(), description, parameters: self.approved.parameters.clone() }
     }
 
+    fn reads_outside(&self, _: &Value) -> bool {
+        true
+    }
+
     fn effect(&self) -> Effect {
         let trusted = self.server.config().trust_hints;
         match (trusted && self.approved.read_only, trusted && self.approved.idempotent) {

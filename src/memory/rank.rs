@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
 };
 
-use super::words::day_of;
+use super::words::{self, day_of};
 use crate::store::note::PassageHit;
 
 /// The most passages of one note among the results: the other notes want to be seen too.
@@ -49,6 +49,33 @@ pub fn fuse(words: Vec<PassageHit>, near: Vec<PassageHit>, near_weight: f64) -> 
     all.into_values().map(|hit| Ranked { worth: worth(&hit.id), hit }).collect()
 }
 
+/// Weighs hits by words anew where they are all there are. SQLite's BM25 gives a word that stands in half the passages no
+/// weight at all, and in a small memory most words do: there, a lone `22` of the time would beat what was asked for.
+pub fn weigh_few(hits: &mut [PassageHit], query: &[String], notes: usize) {
+    let all = notes.max(hits.len()) as f64;
+    let texts: Vec<Vec<String>> = hits
+        .iter()
+        .map(|hit| {
+            let words = words::of_text(&format!("{}\n{}", hit.path, hit.text));
+            words.split(' ').map(str::to_owned).collect()
+        })
+        .collect();
+    let average = texts.iter().map(Vec::len).sum::<usize>() as f64 / texts.len().max(1) as f64;
+    for word in query {
+        let is_it = |other: &&String| match word.strip_suffix('*') {
+            Some(beginning) => other.starts_with(beginning),
+            None => *other == word,
+        };
+        let times: Vec<f64> = texts.iter().map(|text| text.iter().filter(is_it).count() as f64).collect();
+        let with = times.iter().filter(|times| **times > 0.0).count() as f64;
+        // Robertson's weight in the form that never falls below nought; k1 = 1.2 and b = 0.75 as SQLite has them.
+        let rare = (1.0 + (all - with + 0.5) / (with + 0.5)).ln();
+        for ((hit, text), times) in hits.iter_mut().zip(&texts).zip(&times) {
+            hit.score += rare * times * 2.2 / (times + 1.2 * (0.25 + 0.75 * text.len() as f64 / average));
+        }
+    }
+}
+
 /// The best first: what met by chance is left out, the newest day wins a tie, and no note fills the list.
 pub fn order(mut found: Vec<Ranked>) -> Vec<Ranked> {
     let best = found.iter().map(|ranked| ranked.worth).fold(0.0, f64::max);
@@ -87,6 +114,19 @@ mod tests {
             hit(4, "memory/c.md", 0.4),
         ];
         assert_eq!(ids(order(fuse(same, vec![], NEAR_WEIGHT))), [2, 1, 3]);
+    }
+
+    #[test]
+    fn in_a_small_memory_the_word_that_is_asked_for_beats_one_that_met_by_chance() {
+        let hit = |id, path: &str, text: &str, score| PassageHit { text: text.into(), ..hit(id, path, score) };
+        // As SQLite has them: of four passages, two hold the password.
+        let mut hits = vec![
+            hit(1, "memory/2026-03-22-a.md", "2026 年 3 月 22 日修复", 0.9),
+            hit(2, "memory/2026-11-30.md", "- the password is swordfish", 0.000_004),
+        ];
+        let query = words::of_question("what is the password? time: Mon 2026-11-30 22:39");
+        weigh_few(&mut hits, &query, 4);
+        assert_eq!(ids(order(fuse(hits, vec![], NEAR_WEIGHT)))[0], 2);
     }
 
     #[test]

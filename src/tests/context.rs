@@ -24,13 +24,11 @@ fn forgetful(ask: &Ask) -> Say {
         );
     }
     if said.contains(SAVE_ASKED) {
-        let day = said.split("memory/").nth(1).and_then(|rest| rest.split(".md").next()).unwrap_or("none").to_owned();
         return match ask.round() {
-            0 => Say::Calls(vec![call(
-                "s1",
-                "write",
-                &json!({ "path": format!("memory/{day}.md"), "content": "the flat: see above\n" }).to_string(),
-            )]),
+            0 => {
+                let entry = json!({ "text": "The person looks for a flat in the city." });
+                Say::Calls(vec![call("s1", "memory_add", &entry.to_string())])
+            }
             _ => text("NO_REPLY"),
         };
     }
@@ -71,8 +69,10 @@ async fn what_no_longer_fits_becomes_a_summary_that_keeps_names_and_numbers() {
     let first = first["content"].as_str().expect("text");
     assert!(first.contains("conversation_summary") && first.contains("a flat in the city"), "{first}");
     assert!(first.contains("13800138000") && first.contains("Wang Qiang"), "what the model forgot is kept: {first}");
-    let notes: Vec<_> = fs::read_dir(gateway.workspace().join("memory")).expect("notes were saved").collect();
-    assert_eq!(notes.len(), 1, "the owner's notes were saved first");
+    let notes: Vec<_> = fs::read_dir(gateway.workspace().join("memory")).expect("notes were saved").flatten().collect();
+    assert_eq!(notes.len(), 1, "the owner's notes were saved first: {notes:?}");
+    let note = fs::read_to_string(notes[0].path()).expect("a note");
+    assert!(note.contains("looks for a flat"), "{note}");
     model.assert_strict_order();
     // Each message was answered once, and nothing else was said.
     let sessions = gateway.cli(&["sessions", "list", "--json"]).await.json();

@@ -235,9 +235,11 @@ async fn after_a_crash_the_turn_still_knows_which_skills_it_read() {
 
 #[tokio::test]
 async fn an_installed_skill_gets_its_variables_by_a_grant_that_ends_when_it_changes() {
-    let (mut gateway, model) = set_up(ON, |ask| match ask.round() {
-        0 => read("c1", &listed(system(ask), "vault").expect("it is listed")),
-        1 => exec("c2", "test -n \"$VAULT_TOKEN\" && echo it is set || echo it is not set"),
+    let (mut gateway, model) = set_up(ON, |ask| match (ask.round(), listed(system(ask), "vault")) {
+        (0, Some(location)) => read("c1", &location),
+        // A compaction: it lists no skills.
+        (0, None) => text("the vault was opened a few times"),
+        (1, _) => exec("c2", "test -n \"$VAULT_TOKEN\" && echo it is set || echo it is not set"),
         _ => text(ask.results().join("|")),
     })
     .await;

@@ -34,16 +34,15 @@ impl Tool for EditFile {
         ToolSpec {
             name: "edit".to_owned(),
             description:
-                "Replaces oldText, which must occur exactly once, by newText in a text file of the workspace. \
-                          Read the file first."
+                "Replaces oldText, which must occur exactly once in the file, by newText. Read the file first."
                     .to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "path": {"type": "string", "description": "Path relative to the workspace"},
+                    "path": {"type": "string"},
                     "oldText": {"type": "string", "minLength": 1, "description": "Exact text, with its indentation"},
-                    "newText": {"type": "string", "description": "What takes its place"},
-                    "replaceAll": {"type": "boolean", "description": "Replace every occurrence"},
+                    "newText": {"type": "string"},
+                    "replaceAll": {"type": "boolean"},
                 },
                 "required": ["path", "oldText", "newText"],
                 "additionalProperties": false,

@@ -36,9 +36,9 @@ impl Tool for FindFiles {
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "pattern": {"type": "string", "minLength": 1, "description": "The glob"},
-                    "path": {"type": "string", "description": "Where to begin (default: the workspace)"},
-                    "limit": {"type": "integer", "minimum": 1, "description": "Most results (default 500)"},
+                    "pattern": {"type": "string", "minLength": 1},
+                    "path": {"type": "string", "description": "Default: the workspace"},
+                    "limit": {"type": "integer", "minimum": 1},
                     "all": {"type": "boolean", "description": "Also in .git, node_modules and target"},
                 },
                 "required": ["pattern"],

@@ -56,13 +56,13 @@ impl Tool for GrepFiles {
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "pattern": {"type": "string", "minLength": 1, "description": "Regular expression"},
-                    "path": {"type": "string", "description": "File or folder (default: the workspace)"},
-                    "glob": {"type": "string", "description": "Only files that fit, e.g. *.md"},
+                    "pattern": {"type": "string", "minLength": 1},
+                    "path": {"type": "string", "description": "Default: the workspace"},
+                    "glob": {"type": "string", "description": "e.g. *.md"},
                     "ignoreCase": {"type": "boolean"},
-                    "literal": {"type": "boolean", "description": "The pattern is plain text"},
+                    "literal": {"type": "boolean"},
                     "context": {"type": "integer", "minimum": 0, "maximum": 20, "description": "Lines around a match"},
-                    "limit": {"type": "integer", "minimum": 1, "description": "Most matches (default 200)"},
+                    "limit": {"type": "integer", "minimum": 1},
                 },
                 "required": ["pattern"],
                 "additionalProperties": false,

@@ -29,13 +29,12 @@ impl Tool for ListFolder {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "ls".to_owned(),
-            description: "Lists a folder, sorted by name: folders end in /, links in @, files show their size."
-                .to_owned(),
+            description: "Lists a folder: folders end in /, links in @, files show their size.".to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "path": {"type": "string", "description": "The folder (default: the workspace)"},
-                    "limit": {"type": "integer", "minimum": 1, "description": "Most entries shown (default 500)"},
+                    "path": {"type": "string", "description": "Default: the workspace"},
+                    "limit": {"type": "integer", "minimum": 1},
                 },
                 "additionalProperties": false,
             }),

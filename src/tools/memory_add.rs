@@ -46,7 +46,7 @@ impl Tool for AddMemory {
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "text": {"type": "string", "description": "What to remember, with names and dates"},
+                    "text": {"type": "string", "description": "With names and dates"},
                 },
                 "required": ["text"],
                 "additionalProperties": false,

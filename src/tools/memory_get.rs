@@ -41,9 +41,9 @@ impl Tool for GetMemory {
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "path": {"type": "string", "description": "As a Source line of memory_search has it"},
-                    "from": {"type": "integer", "minimum": 1, "description": "First line"},
-                    "lines": {"type": "integer", "minimum": 1, "description": "Most lines"},
+                    "path": {"type": "string", "description": "From a Source line"},
+                    "from": {"type": "integer", "minimum": 1},
+                    "lines": {"type": "integer", "minimum": 1},
                 },
                 "required": ["path"],
                 "additionalProperties": false,

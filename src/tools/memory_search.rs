@@ -64,14 +64,12 @@ impl Tool for SearchMemory {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "memory_search".to_owned(),
-            description:
-                "Searches the notes (MEMORY.md, memory/) and gives the best passages with their source. Cite it."
-                    .to_owned(),
+            description: "Searches the notes (MEMORY.md, memory/): passages with their source. Cite it.".to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "query": {"type": "string", "description": "What to look for, in the notes' language"},
-                    "limit": {"type": "integer", "minimum": 1, "maximum": MOST_RESULTS, "description": "Most passages (default 6)"},
+                    "query": {"type": "string"},
+                    "limit": {"type": "integer", "minimum": 1, "maximum": MOST_RESULTS},
                 },
                 "required": ["query"],
                 "additionalProperties": false,

@@ -69,9 +69,9 @@ impl Tool for SendMessage {
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "to": {"type": "string", "description": "Session key, channel:id, or name of the chat"},
+                    "to": {"type": "string", "description": "Session key, channel:id or name"},
                     "text": {"type": "string"},
-                    "files": {"type": "array", "items": {"type": "string"}, "description": "Paths to attach"},
+                    "files": {"type": "array", "items": {"type": "string"}},
                 },
                 "required": ["text"],
                 "additionalProperties": false,

@@ -39,16 +39,14 @@ impl Tool for ReadFile {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "read".to_owned(),
-            description:
-                "Reads a text file (UTF-8, UTF-16, GB18030). A long file comes in pages: the last line tells the \
-                          offset to go on with."
-                    .to_owned(),
+            description: "Reads a text file. A long one comes in pages: the last line tells the offset to go on with."
+                .to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "path": {"type": "string", "description": "Path relative to the workspace, or of a skill's file"},
-                    "offset": {"type": "integer", "minimum": 0, "description": "First line, counted from 1"},
-                    "limit": {"type": "integer", "minimum": 1, "description": "Most lines"},
+                    "path": {"type": "string"},
+                    "offset": {"type": "integer", "minimum": 0, "description": "First line, from 1"},
+                    "limit": {"type": "integer", "minimum": 1},
                 },
                 "required": ["path"],
                 "additionalProperties": false,

@@ -162,6 +162,11 @@ impl Tool for LookAt {
         }
     }
 
+    /// A picture of the web can hold words.
+    fn reads_outside(&self, args: &Value) -> bool {
+        args["path"].as_str().is_none_or(|path| path.contains("://"))
+    }
+
     fn effect(&self) -> Effect {
         Effect::Read
     }

@@ -63,13 +63,13 @@ impl Tool for OtherSessions {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "sessions".to_owned(),
-            description: "Your other conversations: list them, read one, ask one (its answer comes later).".to_owned(),
+            description: "Your other conversations. send asks one; its answer comes later.".to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
                     "action": {"enum": ["list", "history", "send"]},
-                    "session": {"type": "string", "description": "A key from the list"},
-                    "text": {"type": "string", "description": "For send"},
+                    "session": {"type": "string", "description": "Key"},
+                    "text": {"type": "string"},
                     "limit": {"type": "integer", "minimum": 1},
                 },
                 "required": ["action"],

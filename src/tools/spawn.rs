@@ -54,9 +54,9 @@ impl Tool for SpawnAgent {
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "task": {"type": "string", "description": "All it must know; it sees nothing of this chat"},
-                    "label": {"type": "string", "description": "A short name"},
-                    "tools": {"type": "array", "items": {"type": "string"}, "description": "Its only tools (default: yours)"},
+                    "task": {"type": "string", "description": "All it must know: it sees nothing of this chat"},
+                    "label": {"type": "string"},
+                    "tools": {"type": "array", "items": {"type": "string"}, "description": "Default: yours"},
                 },
                 "required": ["task"],
                 "additionalProperties": false,

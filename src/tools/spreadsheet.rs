@@ -81,15 +81,14 @@ impl Tool for Spreadsheet {
         ToolSpec {
             name: "spreadsheet".to_owned(),
             description:
-                "Reads a table file (xlsx, xls, ods, csv, tsv) of any size. Without range: a summary of every \
-                          column of the sheet (type, count, min, max, sum, mean, values)."
+                "Reads a table file (xlsx, xls, ods, csv) of any size. Without range: a summary of every column."
                     .to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "path": {"type": "string", "description": "File, relative to the workspace"},
-                    "sheet": {"type": "string", "description": "Name or number; default the first"},
-                    "range": {"type": "string", "description": "e.g. A1:D20, A:C, 5:20"},
+                    "path": {"type": "string"},
+                    "sheet": {"type": "string", "description": "Name or number"},
+                    "range": {"type": "string", "description": "A1:D20, A:C, 5:20"},
                     "mode": {"type": "string", "enum": ["sheets", "rows", "summary", "formulas"]},
                 },
                 "required": ["path"],

@@ -35,9 +35,9 @@ impl Tool for Todo {
                     "items": {
                         "type": "array",
                         "items": {"type": ["object", "string"]},
-                        "description": "The whole plan: [{\"text\", \"state\": pending|doing|done|dropped}]",
+                        "description": "The whole plan: {text, state: pending|doing|done|dropped}",
                     },
-                    "set": {"type": "object", "description": "New states by number: {\"1\": \"done\", \"2\": \"doing\"}"},
+                    "set": {"type": "object", "description": "New states by number: {\"1\": \"done\"}"},
                 },
                 "additionalProperties": false,
             }),

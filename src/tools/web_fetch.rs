@@ -93,15 +93,14 @@ impl Tool for WebFetch {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "web_fetch".to_owned(),
-            description: "Reads a public web page or API by GET: HTML as Markdown, JSON and text as they are."
-                .to_owned(),
+            description: "Reads a public web page or API by GET; HTML as Markdown.".to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "url": {"type": "string", "description": "http(s) address"},
-                    "format": {"type": "string", "enum": ["markdown", "text", "raw"], "description": "Default markdown; raw: the source"},
-                    "max_chars": {"type": "integer", "minimum": 1, "description": "Most characters"},
-                    "offset": {"type": "integer", "minimum": 0, "description": "Character to read on from, in a long page"},
+                    "url": {"type": "string"},
+                    "format": {"type": "string", "enum": ["markdown", "text", "raw"], "description": "raw: the source"},
+                    "max_chars": {"type": "integer", "minimum": 1},
+                    "offset": {"type": "integer", "minimum": 0, "description": "Character to read on from"},
                 },
                 "required": ["url"],
                 "additionalProperties": false,
@@ -113,7 +112,7 @@ impl Tool for WebFetch {
         Effect::Read
     }
 
-    fn reads_outside(&self) -> bool {
+    fn reads_outside(&self, _: &Value) -> bool {
         true
     }
 

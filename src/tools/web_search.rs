@@ -358,6 +358,10 @@ impl Tool for WebSearch {
         }
     }
 
+    fn reads_outside(&self, _: &Value) -> bool {
+        true
+    }
+
     fn effect(&self) -> Effect {
         Effect::Read
     }

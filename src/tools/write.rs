@@ -21,15 +21,13 @@ impl Tool for WriteFile {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "write".to_owned(),
-            description:
-                "Writes a text file in the workspace (UTF-8), replacing what was there; makes missing folders. \
-                          To change a part of a file use edit."
-                    .to_owned(),
+            description: "Writes a text file in the workspace, replacing what was there. To change a part use edit."
+                .to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "path": {"type": "string", "description": "Path relative to the workspace"},
-                    "content": {"type": "string", "description": "The whole new content"},
+                    "path": {"type": "string"},
+                    "content": {"type": "string"},
                 },
                 "required": ["path", "content"],
                 "additionalProperties": false,
