@@ -157,9 +157,7 @@ fn core_rules(prompt: &mut Prompt, input: &PromptInput<'_>, rules: &Rules) {
     let known = input.role != Role::Stranger;
     let has = |tool: &str| known && input.tools.iter().any(|spec| spec.name == tool);
     if known && !input.tools.is_empty() {
-        let mut tools: Vec<&str> = input.tools.iter().map(|spec| spec.name.as_str()).collect();
-        tools.sort_unstable();
-        prompt.push("tooling", fill(rules.get("tooling"), &[("tools", &tools.join(", "))]));
+        prompt.push("tooling", rules.get("tooling").to_owned());
         prompt.push("tool_call_style", rules.get("tool_call_style").to_owned());
     }
     if has("todo") {

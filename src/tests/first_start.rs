@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::gateway::{Gateway, client, sse_data};
+use crate::support::{
+    gateway::{Gateway, client, sse_data},
+    model_server::{ModelServer, text},
+};
 
 #[tokio::test]
 async fn an_empty_folder_becomes_a_gateway_that_answers_and_stops_with_0() {
@@ -98,4 +101,21 @@ async fn a_broken_event_stream_is_taken_up_where_it_ended() {
     let resumed: Vec<&str> = rest.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
     assert_eq!(resumed, ids[1..], "what was missed, each once");
     assert_eq!(sse_data(&rest).last(), sse_data(&whole).last());
+}
+
+/// design.md §16. The path of the folder stands in it six times.
+#[tokio::test]
+async fn the_first_request_fits_into_twelve_kilobytes() {
+    for lang in ["en", "zh"] {
+        let model = ModelServer::start(|_| text("hello")).await;
+        let config = format!("{}\n[agent]\nlang = \"{lang}\"", model.section());
+        let gateway = Gateway::start(&config).await;
+        assert_eq!(gateway.answer("hello", None).await, "hello");
+        let asks = model.asks();
+        let body = &asks[0].body;
+        let tools = body["tools"].as_array().map_or(0, Vec::len);
+        assert!(tools >= 16, "every tool that is there without a key: {body}");
+        assert!(body.to_string().contains("study-notes"), "the shipped skills: {body}");
+        assert!(body.to_string().len() <= 12 * 1024, "{lang}: {} bytes", body.to_string().len());
+    }
 }

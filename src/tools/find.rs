@@ -37,9 +37,9 @@ impl Tool for FindFiles {
                 "type": "object",
                 "properties": {
                     "pattern": {"type": "string", "minLength": 1},
-                    "path": {"type": "string", "description": "Default: the workspace"},
+                    "path": {"type": "string"},
                     "limit": {"type": "integer", "minimum": 1},
-                    "all": {"type": "boolean", "description": "Also in .git, node_modules and target"},
+                    "all": {"type": "boolean", "description": "Also in .git, node_modules"},
                 },
                 "required": ["pattern"],
                 "additionalProperties": false,

@@ -29,11 +29,11 @@ impl Tool for ListFolder {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "ls".to_owned(),
-            description: "Lists a folder: folders end in /, links in @, files show their size.".to_owned(),
+            description: "Lists a folder: folders end in /, links in @.".to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "path": {"type": "string", "description": "Default: the workspace"},
+                    "path": {"type": "string"},
                     "limit": {"type": "integer", "minimum": 1},
                 },
                 "additionalProperties": false,

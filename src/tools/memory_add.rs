@@ -42,7 +42,7 @@ impl Tool for AddMemory {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "memory_add".to_owned(),
-            description: "Adds an entry to today's note in memory/.".to_owned(),
+            description: "Adds to today's note in memory/.".to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {

@@ -39,7 +39,7 @@ impl Tool for ReadFile {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "read".to_owned(),
-            description: "Reads a text file. A long one comes in pages: the last line tells the offset to go on with."
+            description: "Reads a text file. A long one comes in pages: its last line tells the next offset."
                 .to_owned(),
             parameters: json!({
                 "type": "object",

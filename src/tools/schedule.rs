@@ -48,18 +48,18 @@ impl Tool for Schedule {
         ToolSpec {
             name: "schedule".to_owned(),
             description:
-                "Reminders and repeated work in this chat. add: text and at, every or cron; tell the person the \
-                          local time it answers. edit, cancel: id."
+                "Reminders and repeated work in this chat. add: text and at, every or cron; tell the local time \
+                          it answers. edit, cancel: id."
                     .to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
                     "action": { "type": "string", "enum": ["add", "list", "edit", "cancel"] },
                     "text": { "type": "string" },
-                    "at": { "type": "string", "description": "2026-12-01T08:00, 08:00 or `in 20m`" },
+                    "at": { "type": "string", "description": "2026-12-01T08:00, 08:00, in 20m" },
                     "every": { "type": "string", "description": "2h" },
                     "cron": { "type": "string", "description": "0 8 * * 1-5" },
-                    "tz": { "type": "string", "description": "IANA; default: that of the message" },
+                    "tz": { "type": "string" },
                     "title": { "type": "string" },
                     "isolated": { "type": "boolean", "description": "without this chat's history" },
                     "id": { "type": "string" }

@@ -80,9 +80,8 @@ impl Tool for Spreadsheet {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "spreadsheet".to_owned(),
-            description:
-                "Reads a table file (xlsx, xls, ods, csv) of any size. Without range: a summary of every column."
-                    .to_owned(),
+            description: "Reads a table file (xlsx, xls, ods, csv). Without range: a summary of every column."
+                .to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {

@@ -28,16 +28,16 @@ impl Tool for Todo {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "todo".to_owned(),
-            description: "Keeps the plan of a task with several steps; people see it live.".to_owned(),
+            description: "The plan of a task with several steps; people see it live.".to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
                     "items": {
                         "type": "array",
                         "items": {"type": ["object", "string"]},
-                        "description": "The whole plan: {text, state: pending|doing|done|dropped}",
+                        "description": "All: {text, state: pending|doing|done|dropped}",
                     },
-                    "set": {"type": "object", "description": "New states by number: {\"1\": \"done\"}"},
+                    "set": {"type": "object", "description": "States by number: {\"1\": \"done\"}"},
                 },
                 "additionalProperties": false,
             }),

@@ -93,14 +93,14 @@ impl Tool for WebFetch {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "web_fetch".to_owned(),
-            description: "Reads a public web page or API by GET; HTML as Markdown.".to_owned(),
+            description: "Reads a public web page or API by GET.".to_owned(),
             parameters: json!({
                 "type": "object",
                 "properties": {
                     "url": {"type": "string"},
-                    "format": {"type": "string", "enum": ["markdown", "text", "raw"], "description": "raw: the source"},
+                    "format": {"type": "string", "enum": ["markdown", "text", "raw"]},
                     "max_chars": {"type": "integer", "minimum": 1},
-                    "offset": {"type": "integer", "minimum": 0, "description": "Character to read on from"},
+                    "offset": {"type": "integer", "minimum": 0},
                 },
                 "required": ["url"],
                 "additionalProperties": false,
