@@ -396,7 +396,8 @@ pub fn build_agents(
     let mut models = model::config::build_all(&sections, clock, &loaded.dir)
         .map_err(|error| StartError::Section { key: error.key.clone(), text: error.text })?;
     let mut parts = tool_parts(loaded, clock);
-    parts.senses = senses(loaded, &models, shared.media, clock)?;
+    let ledger = Some(Arc::clone(shared.ledger));
+    parts.senses = Senses { ledger, ..senses(loaded, &models, shared.media, clock)? };
     // A section that only hears or speaks answers nobody.
     models.retain(|name, _| !config.tools.is_for_sound(name) || config.names_model(name));
     let models = Arc::new(models);

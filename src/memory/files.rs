@@ -10,7 +10,7 @@ use std::{
 use cap_fs_ext::{DirExt as _, FollowSymlinks, MetadataExt as _, OpenOptionsFollowExt as _, OpenOptionsSyncExt as _};
 use cap_std::{
     ambient_authority,
-    fs::{Dir, Metadata, OpenOptions},
+    fs::{Dir, DirEntry, Metadata, OpenOptions},
 };
 
 use crate::{
@@ -26,6 +26,8 @@ const MOST_NOTES: usize = 200_000;
 const DEEPEST: usize = 32;
 /// A file that was changed less long ago than this may change again without looking otherwise (coarse clocks).
 const SETTLED_MS: i64 = 2_000;
+/// A folder with so many files is looked at by two threads.
+const MANY: usize = 500;
 /// How often an append is begun anew because somebody else wrote.
 const TRIES: usize = 16;
 
@@ -74,7 +76,7 @@ pub fn scan(workspace: &Path, now_ms: i64) -> io::Result<Scan> {
 
 impl Scan {
     fn walk(&mut self, dir: Dir, path: &str, depth: usize, now_ms: i64) -> io::Result<()> {
-        let mut folders: Vec<OsString> = Vec::new();
+        let (mut folders, mut files): (Vec<OsString>, Vec<(String, DirEntry)>) = Default::default();
         for entry in dir.entries()? {
             let entry = entry?;
             let kind = entry.file_type()?;
@@ -92,7 +94,11 @@ impl Scan {
             if Area::of(&path).is_none() {
                 continue;
             }
-            match entry.metadata() {
+            files.push((path, entry));
+        }
+        let looks = look_at(&files);
+        for ((path, _), look) in files.into_iter().zip(looks) {
+            match look {
                 _ if self.notes.len() >= MOST_NOTES => self.left_out += 1,
                 Ok(metadata) => self.take(path, &metadata, now_ms),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -124,6 +130,22 @@ impl Scan {
             self.left_out += 1;
         }
     }
+}
+
+/// What the files look like, links not followed, in their order. Of many a second thread looks at half: a search waits for
+/// this, and ten thousand take a dozen milliseconds.
+fn look_at(files: &[(String, DirEntry)]) -> Vec<io::Result<Metadata>> {
+    let look = |files: &[(String, DirEntry)]| files.iter().map(|(_, entry)| entry.metadata()).collect::<Vec<_>>();
+    if files.len() < MANY {
+        return look(files);
+    }
+    let (first, second) = files.split_at(files.len() / 2);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| look(second));
+        let mut looks = look(first);
+        looks.extend(other.join().unwrap_or_else(|_| second.iter().map(|(_, entry)| entry.metadata()).collect()));
+        looks
+    })
 }
 
 fn is_plain(metadata: &Metadata) -> bool {

@@ -30,6 +30,7 @@ mod media;
 mod memory;
 mod message;
 mod models;
+mod obeying;
 mod onebot;
 mod order;
 mod pairing;

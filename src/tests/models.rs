@@ -360,4 +360,6 @@ async fn a_model_that_does_not_see_asks_one_that_does() {
     assert!(!answer.text().contains("hm") && !answer.text().contains("cat </untrusted>"), "{answer:?}");
     assert_eq!(said_in(&model.asks()[0])[0].as_array(), None, "the main model reads words alone");
     assert_eq!(said_in(&eyes.asks()[0])[0][0]["text"], "which colour?");
+    let usage = gateway.cli(&["usage", "--by", "model", "--json"]).await.json();
+    assert!(usage.to_string().contains("\"eyes\""), "what the eyes cost is counted: {usage}");
 }

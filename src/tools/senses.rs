@@ -18,12 +18,13 @@ use super::{
 };
 use crate::{
     egress::{Egress, EgressError, Limits},
+    ledger::{Ledger, NotNow, Spender, budget::Tally, sender_key},
     media::{self, MediaFolder},
     model::{
-        Message, Model, ModelError, ModelRequest, Picture,
+        Message, Model, ModelError, ModelRequest, ModelResponse, Picture, Usage,
         audio::{self, Ears, SPOKEN_CHARS, Voice},
     },
-    policy::Terms,
+    policy::{Role, Terms},
     untrusted,
 };
 
@@ -69,6 +70,8 @@ pub struct Senses {
     pub ears: Option<Arc<Ears>>,
     /// Speaks, into these files.
     pub voice: Option<(Arc<Voice>, Arc<MediaFolder>)>,
+    /// Where what the eyes cost is written; `None` in listings, where nothing is called.
+    pub ledger: Option<Arc<Ledger>>,
 }
 
 /// Names only.
@@ -87,7 +90,11 @@ impl Senses {
     pub(super) fn tools(&self, egress: Option<&Arc<Egress>>) -> Vec<Arc<dyn Tool>> {
         let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
         if let Some(eyes) = &self.eyes {
-            tools.push(Arc::new(LookAt { eyes: Arc::clone(eyes), egress: egress.cloned() }));
+            tools.push(Arc::new(LookAt {
+                eyes: Arc::clone(eyes),
+                egress: egress.cloned(),
+                ledger: self.ledger.clone(),
+            }));
         }
         if let Some(ears) = &self.ears {
             tools.push(Arc::new(Transcribe { ears: Arc::clone(ears) }));
@@ -136,6 +143,35 @@ fn said(kind: &str, text: &str, ctx: &ToolContext) -> ToolOutput {
 struct LookAt {
     eyes: Arc<dyn Model>,
     egress: Option<Arc<Egress>>,
+    ledger: Option<Arc<Ledger>>,
+}
+
+impl LookAt {
+    /// Asks, within the budgets of whoever asked; what it took stands in the ledger before the answer is used.
+    async fn ask(&self, request: &ModelRequest, ctx: &ToolContext) -> Result<ModelResponse, ToolError> {
+        let Some(ledger) = &self.ledger else {
+            return tell("Pictures cannot be looked at here.".to_owned());
+        };
+        let call = &ctx.call;
+        let spender = Spender {
+            agent: call.agent.clone(),
+            session: Some(call.session.clone()),
+            sender: sender_key(&call.inbound),
+            role: call.asker.role,
+        };
+        let expected = Usage::estimate(request, &ModelResponse::default()).input;
+        let _hold = match ledger.may_spend(&spender, self.eyes.name(), expected, &Tally::default()).await {
+            Ok(hold) => hold,
+            Err(NotNow::Store(error)) => return Err(ToolError::Abort(error.to_string())),
+            Err(NotNow::Reached(reached)) => {
+                return tell(ledger.line(&reached, call.lang, call.asker.role == Role::Owner));
+            }
+        };
+        let answer = self.eyes.complete(request, &(), &ctx.cancel).await.map_err(told)?;
+        let spent = ledger.spent(&spender, Some(&call.turn), self.eyes.name(), "image", &answer.usage).await;
+        spent.map_err(|error| ToolError::Abort(error.to_string()))?;
+        Ok(answer)
+    }
 }
 
 #[derive(Deserialize)]
@@ -206,7 +242,7 @@ impl Tool for LookAt {
             tools: Vec::new(),
             max_tokens: None,
         };
-        let answer = self.eyes.complete(&request, &(), &ctx.cancel).await.map_err(told)?;
+        let answer = self.ask(&request, ctx).await?;
         let text = crate::reply::strip_reasoning(&answer.text).visible;
         if text.trim().is_empty() {
             return tell("The model that looks at pictures said nothing.".to_owned());
