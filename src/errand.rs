@@ -150,6 +150,7 @@ impl Order {
             errand: Some(self.errand),
             mode: QueueMode::Followup,
             mode_fixed: true,
+            alone: true,
             not_before: self.not_before,
             hold: None,
             received_at: now,

@@ -30,6 +30,7 @@ use crate::{
     schedule::when::Span,
     session::SessionKey,
     store::{SessionStore, StoreError},
+    workspace::{self, Content},
 };
 
 pub mod rows;
@@ -38,7 +39,6 @@ pub mod tick;
 /// The file that says what a tick looks at.
 const FILE: &str = "HEARTBEAT.md";
 /// The most of it that is looked at.
-const FILE_BYTES: u64 = 256 * 1024;
 /// How often everything is looked at when nothing is due: the fallback for a wake-up or a clock that was set.
 const LOOK_AROUND: Duration = Duration::from_secs(30);
 /// The pause before a busy session is looked at again. openclaw-parity.md §1.6.
@@ -174,10 +174,12 @@ impl Heartbeat {
             Some(goal) => self.sessions.session(&goal.session).await?,
             None => None,
         };
+        let workspace = beat.workspace.clone();
+        let work = tokio::task::spawn_blocking(move || has_work(&workspace)).await.unwrap_or_default();
         let moment = Moment {
             now,
             busy: session.is_some_and(|session| session.running || session.pending > 0),
-            work: has_work(&beat.workspace.join(FILE)),
+            work,
             target: goal.is_some(),
         };
         match (decide(&beat.config, &moment), goal) {
@@ -325,15 +327,12 @@ impl Heartbeat {
     }
 }
 
-/// Whether the file asks for anything. One that is not there asks for nothing.
-fn has_work(file: &Path) -> bool {
-    use std::io::Read as _;
-    let Ok(opened) = std::fs::File::open(file) else { return false };
-    let mut bytes = Vec::new();
-    if opened.take(FILE_BYTES).read_to_end(&mut bytes).is_err() {
-        return false;
+/// Whether HEARTBEAT.md of a workspace asks for anything. One that is not there or cannot be read asks for nothing.
+fn has_work(workspace: &Path) -> bool {
+    match workspace::read_one(workspace, FILE) {
+        Content::Text(text) => !effectively_empty_heartbeat(&text),
+        _ => false,
     }
-    !effectively_empty_heartbeat(&String::from_utf8_lossy(&bytes))
 }
 
 /// What a tick asks.
@@ -361,10 +360,16 @@ mod tests {
     fn a_file_that_is_not_there_or_says_nothing_is_no_work() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join(FILE);
-        assert!(!has_work(&file));
+        assert!(!has_work(dir.path()));
         for (text, work) in [("# Heartbeat\n\n- [ ]\n", false), ("- check the disk\n", true), ("\u{feff}\r\n", false)] {
             std::fs::write(&file, text).expect("it can be written");
-            assert_eq!(has_work(&file), work, "{text:?}");
+            assert_eq!(has_work(dir.path()), work, "{text:?}");
+        }
+        #[cfg(unix)]
+        {
+            std::fs::remove_file(&file).expect("it is there");
+            let made = std::process::Command::new("mkfifo").arg(&file).status().expect("mkfifo is there");
+            assert!(made.success() && !has_work(dir.path()), "a pipe is not waited for");
         }
     }
 

@@ -301,7 +301,7 @@ impl Intake {
         }
         let lang = |named: Option<Lang>| named.or_else(|| Lang::of_text(&event.text)).unwrap_or_else(Lang::current);
         let id = InboxId::generate();
-        let mut queue = event.queue;
+        let (mut queue, mut alone) = (event.queue, false);
         // In a group everybody shares the session: who is a stranger there may look, not steer.
         let shared = event.conversation.kind == ConversationKind::Group;
         let steers = |command: &Command| {
@@ -323,7 +323,7 @@ impl Intake {
             }
             Some((command, _)) if command.waits_its_turn() => {
                 // A row of the queue: it takes effect between the turns before and after it.
-                queue = Some(QueueMode::Followup);
+                (queue, alone) = (Some(QueueMode::Followup), true);
                 Action::Turn
             }
             Some((command, named)) => {
@@ -354,6 +354,7 @@ impl Intake {
             role,
             mode: queue.unwrap_or_else(|| entry.mode(self.queue.mode)),
             mode_fixed: queue.is_some(),
+            alone,
             not_before: more,
             hold: event.hold.then(|| self.boot.clone()),
             received_at: now,

@@ -397,7 +397,7 @@ impl Memory {
                     Err(MemoryError::Store(StoreError::Corrupt(why))) => self.make_anew(&why).await,
                     done => done.map(|_| ()),
                 }?;
-                self.expire_held()?;
+                self.expire_held().await?;
                 self.embed_all().await
             };
             let done = tokio::select! {

@@ -86,6 +86,9 @@ pub struct Ask {
     pub isolated: bool,
     /// The name of a model.
     pub model: Option<String>,
+    /// A run that nobody wrote asks: one that sets the next one a second ahead would be a loop that is paid for.
+    #[serde(skip)]
+    pub unattended: bool,
 }
 
 /// Why a schedule was not set, a sentence for whoever asked.
@@ -191,12 +194,15 @@ impl Schedules {
         }
         let when = self.when(ask, id, self.clock.now_ms())?;
         let title = ask.title.as_deref().or(text).map(short);
-        let change = Change { title, text: text.map(str::to_owned), when };
+        let change = Change { title, text: text.map(str::to_owned), when, most: self.config.max_per_person };
         let missing = |error| match error {
             StoreError::NotFound => SetError::NoSuch(short(id)),
             error => SetError::Store(error),
         };
-        self.rows.edit_schedule(id, &change).await.map_err(missing)?;
+        match self.rows.edit_schedule(id, &change).await.map_err(missing)? {
+            Added::Added => {}
+            Added::TooMany => return Err(SetError::TooMany(self.config.max_per_person)),
+        }
         self.woken.wake();
         self.rows.schedule(id).await?.ok_or_else(|| SetError::NoSuch(short(id)))
     }
@@ -206,7 +212,13 @@ impl Schedules {
         let zone = zone(ask.tz.as_deref())?;
         let least = self.config.min_interval;
         let when = match (ask.at.as_deref(), ask.every.as_deref(), ask.cron.as_deref()) {
-            (Some(at), None, None) => When::At { at: parse_at(at, now, &zone)? },
+            (Some(at), None, None) => {
+                let at = parse_at(at, now, &zone)?;
+                if ask.unattended && at - now < least.ms() {
+                    return Err(WhenError::TooSoon(least).into());
+                }
+                When::At { at }
+            }
             (None, Some(every), None) => When::every(Span::parse(every)?, now, least)?,
             (None, None, Some(cron)) => When::cron(cron, &zone, now, least)?,
             (None, None, None) => return Ok(None),
@@ -303,7 +315,9 @@ impl Scheduler {
         }
         let due = rows.due_schedules(now, AT_ONCE).await?;
         for row in &due {
-            self.fire(row, now).await?;
+            if let Err(error) = self.fire(row, now).await {
+                warn!(schedule = %row.id, %error, "a schedule that is due could not begin its run; it is tried again");
+            }
         }
         if due.len() >= AT_ONCE as usize {
             return Ok(PAUSE);

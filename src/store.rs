@@ -279,6 +279,8 @@ pub struct NewEntry {
     pub mode: QueueMode,
     /// `mode` holds whatever the session says (a synchronous caller).
     pub mode_fixed: bool,
+    /// It shares its turn with nothing, not even with what was stored over the cap: an errand, a command of the queue.
+    pub alone: bool,
     /// Not claimed before this time; 0 = at once.
     pub not_before: i64,
     /// The boot that holds a connection open for the answer.

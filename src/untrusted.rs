@@ -27,7 +27,7 @@ pub fn is_hidden(c: char) -> bool {
 pub fn defuse(text: &str) -> String {
     // `<|im_start|>`, `<｜begin▁of▁sentence｜>`, Llama's and Mistral's brackets, Gemma's turns, and our own tags.
     static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
-        let pattern = r"(?i)(<)([|｜][^|｜<>\n]{1,64}[|｜]>|<SYS>>|</SYS>>|/?s>|/?(?:start|end)_of_turn>|[be]os>|/?message_context|/?untrusted)|(\[)(/?INST\]|/?SYSTEM_PROMPT\]|/?TOOL_(?:CALLS|RESULTS)\]|/?AVAILABLE_TOOLS\])";
+        let pattern = r"(?i)(<)([|｜][^|｜<>\n]{1,64}[|｜]>|<SYS>>|</SYS>>|/?s>|/?(?:start|end)_of_turn>|[be]os>|/?message_context|/?untrusted|/?conversation_summary)|(\[)(/?INST\]|/?SYSTEM_PROMPT\]|/?TOOL_(?:CALLS|RESULTS)\]|/?AVAILABLE_TOOLS\])";
         Regex::new(pattern).expect("the pattern is a constant and tested")
     });
     let visible: String = if text.contains(is_hidden) {

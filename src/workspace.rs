@@ -112,6 +112,15 @@ pub fn write_templates(dir: &Path, lang: Lang) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Reads one of the files.
+pub fn read_one(dir: &Path, name: &str) -> Content {
+    match Dir::open_ambient_dir(dir, ambient_authority()) {
+        Ok(folder) => read_file(&folder, name),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Content::Missing,
+        Err(error) => Content::Refused(Refusal::Io(error.to_string())),
+    }
+}
+
 /// Reads the seven files. A missing folder is seven missing files.
 pub fn read(dir: &Path) -> Vec<WorkspaceFile> {
     let folder = Dir::open_ambient_dir(dir, ambient_authority());

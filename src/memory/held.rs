@@ -1,6 +1,8 @@
 //! Quarantine: what may not simply be remembered waits in `memory/quarantine/`, a file each, which no search looks into,
 //! until the owner accepts or drops it. security.md §3.3 row 30.
 
+use std::path::Path;
+
 use channel_api::Inbound;
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +11,8 @@ use crate::{policy::Role, store::note};
 
 /// The most texts that wait; more are refused.
 const MOST: usize = 200;
+/// The most of one person that wait at once: nobody fills the place of the others.
+const MOST_OF_ONE: usize = 40;
 /// How long one waits before it is dropped.
 const DAYS: i64 = 30;
 /// The most characters of one.
@@ -89,12 +93,17 @@ impl Memory {
     /// [`MemoryError::Files`].
     pub async fn hold(&self, scope: &Scope, text: &str, asked: Asked) -> Result<Option<String>, MemoryError> {
         let _one_at_a_time = self.writing.lock().await;
-        let all = self.held();
+        let workspace = self.workspace.clone();
+        let all = blocking(move || held_in_folder(&workspace)).await?;
         let text: String = text.trim().chars().take(MOST_CHARS).collect();
         if let Some(same) = all.iter().find(|held| held.text == text && held.asked == asked) {
             return Ok(Some(same.id.clone()));
         }
-        if all.len() >= MOST {
+        // What the owner's own turns hold does not wait behind what others want.
+        let alike = all.iter().filter(|held| held.asked.why == asked.why);
+        let of_one =
+            alike.clone().filter(|held| held.asked.channel == asked.channel && held.asked.sender == asked.sender);
+        if alike.count() >= MOST || (asked.why == Why::Member && of_one.count() >= MOST_OF_ONE) {
             return Ok(None);
         }
         let now = self.now();
@@ -110,19 +119,11 @@ impl Memory {
 
     /// What waits, the oldest first. A file that somebody else put there is none of it.
     pub fn held(&self) -> Vec<Held> {
-        let names = files::names_in(&self.workspace, &format!("{}/{}", note::FOLDER, note::QUARANTINE));
-        let mut all: Vec<Held> = names.iter().filter_map(|name| self.held_in(name.strip_suffix(".md")?)).collect();
-        all.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
-        all
+        held_in_folder(&self.workspace)
     }
 
     fn held_in(&self, id: &str) -> Option<Held> {
-        let named =
-            !id.is_empty() && id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        let text = files::read(&self.workspace, &path_of(id)).filter(|_| named)?;
-        let (head, text) = text.split_once('\n')?;
-        let held: Held = serde_json::from_str(head.strip_prefix(OPEN)?.strip_suffix(CLOSE)?).ok()?;
-        (held.id == id).then(|| Held { text: text.trim_end().to_owned(), ..held })
+        held_at(&self.workspace, id)
     }
 
     /// Writes what waits under this id into a note, and returns the note's path; `None` when nothing does.
@@ -162,13 +163,30 @@ impl Memory {
     }
 
     /// Drops what has waited too long.
-    pub(super) fn expire_held(&self) -> Result<(), MemoryError> {
+    pub(super) async fn expire_held(&self) -> Result<(), MemoryError> {
         let oldest = self.clock.now_ms() - DAYS * 24 * 60 * 60 * 1000;
-        for held in self.held().into_iter().filter(|held| held.at < oldest) {
-            files::remove(&self.workspace, &path_of(&held.id))?;
-        }
-        Ok(())
+        let workspace = self.workspace.clone();
+        let expire = move || {
+            let old = held_in_folder(&workspace).into_iter().filter(|held| held.at < oldest);
+            old.map(|held| files::remove(&workspace, &path_of(&held.id))).collect::<std::io::Result<()>>()
+        };
+        Ok(blocking(expire).await??)
     }
+}
+
+fn held_in_folder(workspace: &Path) -> Vec<Held> {
+    let names = files::names_in(workspace, &format!("{}/{}", note::FOLDER, note::QUARANTINE));
+    let mut all: Vec<Held> = names.iter().filter_map(|name| held_at(workspace, name.strip_suffix(".md")?)).collect();
+    all.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
+    all
+}
+
+fn held_at(workspace: &Path, id: &str) -> Option<Held> {
+    let named = !id.is_empty() && id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let text = files::read(workspace, &path_of(id)).filter(|_| named)?;
+    let (head, text) = text.split_once('\n')?;
+    let held: Held = serde_json::from_str(head.strip_prefix(OPEN)?.strip_suffix(CLOSE)?).ok()?;
+    (held.id == id).then(|| Held { text: text.trim_end().to_owned(), ..held })
 }
 
 fn path_of(id: &str) -> String {

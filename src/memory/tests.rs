@@ -245,12 +245,22 @@ async fn what_waits_is_accepted_dropped_or_expires() {
     let note = memory.accept("evil", held::To::Asked).await.expect("written").expect("it waited");
     assert!(note.starts_with("memory/2"), "{note}");
     house.put("main", "memory/quarantine/evil.md", evil);
-    memory.expire_held().expect("looked");
+    memory.expire_held().await.expect("looked");
     assert_eq!(memory.held(), [], "what waited since 1970 is gone");
-    for n in 0..250 {
-        memory.hold(&Scope::owner("main"), &format!("fact {n}"), asked.clone()).await.expect("no failure");
+    let hold = async |asked: &held::Asked, n: usize| {
+        memory.hold(&Scope::owner("main"), &format!("fact {n}"), asked.clone()).await.expect("no failure")
+    };
+    for n in 0..50 {
+        assert_eq!(hold(&asked, n).await.is_some(), n < 40, "one person's {n}th");
+    }
+    for n in 0..200 {
+        let other = held::Asked { sender: format!("other {n}"), ..asked.clone() };
+        assert_eq!(hold(&other, n).await.is_some(), n < 160, "the {n}th of others");
     }
     assert_eq!(memory.held().len(), 200);
+    // The owner's own turns do not wait behind them.
+    let own = held::Asked { why: held::Why::Untrusted, ..asked.clone() };
+    assert!(hold(&own, 1_000).await.is_some());
     assert!(Path::new(&house.dir.path().join("main/memory/quarantine")).exists());
 }
 

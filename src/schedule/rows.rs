@@ -173,6 +173,8 @@ pub struct Change {
     pub text: Option<String>,
     /// When, in which zone, and the next time.
     pub when: Option<(When, String, Next)>,
+    /// The most active ones of its creator: one that had ended counts again.
+    pub most: u32,
 }
 
 /// Schedules.
@@ -188,7 +190,7 @@ pub trait ScheduleStore: Send + Sync + 'static {
     async fn schedule(&self, id: &str) -> Result<Option<ScheduleRow>, StoreError>;
 
     /// Changes one and sets it going again. `NotFound` if there is none.
-    async fn edit_schedule(&self, id: &str, change: &Change) -> Result<(), StoreError>;
+    async fn edit_schedule(&self, id: &str, change: &Change) -> Result<Added, StoreError>;
 
     /// Takes one away. `NotFound` if there is none.
     async fn cancel_schedule(&self, id: &str) -> Result<(), StoreError>;

@@ -78,6 +78,11 @@ pub enum WhenError {
     /// It comes too often.
     #[error("it comes every {0}; the least is {1} (`[schedule] min_interval`)")]
     TooOften(Span, Span),
+    /// A run that nobody wrote asks for the next one too soon.
+    #[error(
+        "what a scheduled or other unattended run sets comes after {0} at the earliest (`[schedule] min_interval`)"
+    )]
+    TooSoon(Span),
 }
 
 /// A length of time as people write it: `30m`, `1h30m`, `45s`, `2d`; `0` is none.

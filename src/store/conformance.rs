@@ -194,6 +194,7 @@ pub fn new_entry(id: &str, session: &str, sender: &str) -> NewEntry {
         errand: None,
         mode: QueueMode::Followup,
         mode_fixed: false,
+        alone: false,
         not_before: 0,
         hold: None,
         received_at: 1_000,

@@ -81,14 +81,15 @@ async fn a_slot_and_its_run_are_one() {
     assert_eq!(store.fire_schedule(fire("a", 1_000, Some(1_100))).await, Ok(Fired::Gone));
     // The clock was set back and the slot comes again: the run is the one that was.
     let change = Change {
+        most: 20,
         when: Some((When::At { at: 1_000 }, "UTC".into(), Next { slot: 1_000, due_at: 1_000 })),
         ..Change::default()
     };
-    assert_eq!(store.edit_schedule("a", &change).await, Ok(()));
+    assert_eq!(store.edit_schedule("a", &change).await, Ok(Added::Added));
     assert_eq!(store.fire_schedule(fire("a", 1_000, Some(1_100))).await, Ok(Fired::Queued(entry.clone())));
     assert_eq!(store.load().await.map(|load| load.queued), Ok(1));
     let kept = store.schedule("a").await.expect("reads").expect("it is there");
-    assert_eq!((kept.slot, kept.due_at, kept.entry, kept.runs), (Some(1_100), Some(1_100), Some(entry), 2));
+    assert_eq!((kept.slot, kept.due_at, kept.entry, kept.runs), (Some(1_100), Some(1_100), Some(entry), 1));
     assert_eq!(store.fire_schedule(fire("nobody", 1, None)).await, Ok(Fired::Gone));
     assert_eq!(store.edit_schedule("nobody", &change).await, Err(StoreError::NotFound));
 }
@@ -110,6 +111,11 @@ async fn limits_are_counted_by_person_and_a_second_try_is_the_first() {
     store.stop_schedule("a", "why").await.expect("stops");
     let stopped = store.schedule("a").await.expect("reads").expect("it stays");
     assert_eq!((stopped.state, stopped.due_at, stopped.error.as_deref()), (State::Stopped, None, Some("why")));
+    // One that ended counts again when it is given a new time.
+    let when = Some((When::At { at: 9 }, "UTC".into(), Next { slot: 9, due_at: 9 }));
+    let change = |most| Change { most, when: when.clone(), ..Change::default() };
+    assert_eq!(store.edit_schedule("a", &change(1)).await, Ok(Added::TooMany));
+    assert_eq!(store.edit_schedule("b", &change(1)).await, Ok(Added::Added), "an active one is counted already");
     store.run_schedule("a", 7).await.expect("runs");
     assert_eq!(
         store.schedule("a").await.expect("reads").map(|row| (row.state, row.slot)),

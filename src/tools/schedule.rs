@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, arguments};
 use crate::{
     chats::Place,
+    errand::ErrandKind,
     policy::Role,
     schedule::{
         Ask, Schedules, SetError,
@@ -75,8 +76,12 @@ impl Tool for Schedule {
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let Args { action, id, ask } = arguments::typed(args)?;
+        let Args { action, id, mut ask } = arguments::typed(args)?;
         let call = &ctx.call;
+        ask.unattended = call.errand.is_some();
+        if call.errand.as_ref().is_some_and(|errand| matches!(errand.kind, ErrandKind::Hook | ErrandKind::Wake)) {
+            return Err(tell("a hook's run sets nothing: it belongs to nobody whose rights it could keep"));
+        }
         let (inbound, role) = (&call.inbound, call.asker.role);
         // Strangers and members do not get here; a second look costs nothing.
         if role < Role::Trusted {

@@ -482,7 +482,7 @@ impl ScheduleStore for Rows {
     async fn schedule(&self, _: &str) -> Result<Option<ScheduleRow>, StoreError> {
         Err(StoreError::NotFound)
     }
-    async fn edit_schedule(&self, _: &str, _: &rows::Change) -> Result<(), StoreError> {
+    async fn edit_schedule(&self, _: &str, _: &rows::Change) -> Result<rows::Added, StoreError> {
         Err(StoreError::NotFound)
     }
     async fn cancel_schedule(&self, _: &str) -> Result<(), StoreError> {

@@ -128,14 +128,15 @@ fn next_turn(waiting: Vec<Waiting>, now: i64, max_entries: usize) -> Vec<Waiting
     for entry in waiting {
         let joins = match taken.first() {
             None => entry.not_before <= now,
-            // What was stored over the cap belongs to the turn before it, whatever that turn was.
-            Some(_) if entry.collapsed => {
+            // What was stored over the cap belongs to the turn before it, unless that turn is nobody else's.
+            Some(head) if entry.collapsed && !inbox::is_alone(&head.sender) => {
                 collapsing = true;
                 true
             }
             Some(head) => {
                 !collapsing
                     && taken.len() < max_entries
+                    && !entry.collapsed
                     && entry.sender == head.sender
                     && entry.not_before <= now
                     && entry.mode == head.mode
@@ -449,6 +450,17 @@ mod tests {
             over.sender = "b".to_owned();
         }
         assert_eq!(taken(list), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn what_was_over_the_cap_joins_no_errand_and_no_command() {
+        for alone in ["errand in_1", "command in_1"] {
+            let mut list: Vec<_> = (1..=4).map(|seq| waiting(seq, "telegram:main 7", QueueMode::Followup)).collect();
+            alone.clone_into(&mut list[0].sender);
+            list[1..3].iter_mut().for_each(|over| over.collapsed = true);
+            assert_eq!(taken(list.clone()), [1], "{alone}");
+            assert_eq!(taken(list.split_off(1)), [2, 3], "they are a turn of their own");
+        }
     }
 
     #[test]

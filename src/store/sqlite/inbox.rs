@@ -55,12 +55,21 @@ pub(super) fn mode(name: &str) -> QueueMode {
     QueueMode::parse(name).unwrap_or(QueueMode::Followup)
 }
 
-/// Who must be the same for two entries to share a turn: the sender, on their channel. An errand shares with nobody.
+/// Who must be the same for two entries to share a turn: the sender, on their channel; one that is alone has its own.
 fn sender_of(new: &NewEntry) -> String {
-    match &new.errand {
-        None => sender_key(&new.inbound.channel, &new.inbound.sender.id),
-        Some(_) => format!("errand {}", new.id),
+    match (&new.errand, new.alone) {
+        (Some(_), _) => format!("{ERRAND} {}", new.id),
+        (None, true) => format!("{COMMAND} {}", new.id),
+        (None, false) => sender_key(&new.inbound.channel, &new.inbound.sender.id),
     }
+}
+
+const ERRAND: &str = "errand";
+const COMMAND: &str = "command";
+
+/// Whether what is stored under this sender shares its turn with nothing. No channel has such a name: theirs have a colon.
+pub(super) fn is_alone(sender: &str) -> bool {
+    sender.split_once(' ').is_some_and(|(kind, _)| kind == ERRAND || kind == COMMAND)
 }
 
 pub(super) fn sender_key(channel: &ChannelId, sender: &str) -> String {
@@ -331,9 +340,10 @@ impl Prepared {
     async fn queue(&self, tx: &mut Tx<'_>, known: &Known) -> Result<Stored, StoreError> {
         let new = &self.new;
         let cap = i64::from(new.cap);
-        let collapsed = known.pending >= cap;
+        let over = known.pending >= cap;
+        let collapsed = over && !new.alone;
         let mut notice: &[_] = &[];
-        if collapsed {
+        if over {
             let OverCap::Collapse(parts) = &new.over_cap else { return Ok(Stored::Full) };
             if known.pending >= cap.saturating_mul(10) {
                 return Ok(Stored::Full);

@@ -75,7 +75,7 @@ impl InitiativeStore for SqliteStore {
              JOIN outbox o INDEXED BY outbox_entry ON o.entry = i.id AND o.part_seq = 1
              WHERE i.session = (SELECT id FROM session WHERE key = $1) AND i.errand IS NOT NULL AND i.received_at > $2
                AND i.state = 2 AND i.silent IS NULL AND i.error IS NULL
-               AND i.errand ->> 'kind' IN ('heartbeat', 'wake') AND o.reply IS NOT NULL
+               AND i.errand ->> 'kind' IN ('heartbeat', 'wake') AND o.reply IS NOT NULL AND o.state NOT IN (6, 7)
              ORDER BY i.seq DESC LIMIT 1",
         )
         .bind(session.as_str())

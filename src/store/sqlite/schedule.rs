@@ -74,7 +74,7 @@ impl ScheduleStore for SqliteStore {
         row.as_ref().map(schedule).transpose()
     }
 
-    async fn edit_schedule(&self, id: &str, change: &Change) -> Result<(), StoreError> {
+    async fn edit_schedule(&self, id: &str, change: &Change) -> Result<Added, StoreError> {
         let spec = change.when.as_ref().map(|(when, ..)| to_json(when)).transpose()?;
         self.write(Edit { id: id.to_owned(), change: change.clone(), spec }).await
     }
@@ -93,7 +93,19 @@ impl ScheduleStore for SqliteStore {
         .bind(i64::from(limit))
         .fetch_all(&self.readers)
         .await?;
-        rows.iter().map(schedule).collect()
+        let mut due = Vec::new();
+        for row in &rows {
+            match schedule(row) {
+                Ok(row) => due.push(row),
+                // One row that cannot be read stops alone, where its owner sees why, and holds up none of the others.
+                Err(error) => {
+                    let id: String = get(row, 0)?;
+                    tracing::warn!(schedule = %id, %error, "a schedule cannot be read and is stopped");
+                    self.stop_schedule(&id, &format!("its row cannot be read: {error}")).await?;
+                }
+            }
+        }
+        Ok(due)
     }
 
     async fn next_schedule(&self) -> Result<Option<i64>, StoreError> {
@@ -182,6 +194,15 @@ impl Write for Add {
         if get::<i64>(&known, 1)? >= i64::from(self.most) {
             return Ok(Added::TooMany);
         }
+        // What ended is kept for a while to be read, not for ever.
+        sqlx::query(
+            "DELETE FROM schedule WHERE creator = $1 AND state <> 'active' AND entry IS NULL AND id NOT IN (
+                 SELECT id FROM schedule WHERE creator = $1 AND state <> 'active' ORDER BY created_at DESC LIMIT $2)",
+        )
+        .bind(&row.creator)
+        .bind(ENDED_KEPT)
+        .execute(&mut *tx.conn)
+        .await?;
         sqlx::query(
             "INSERT INTO schedule (id, creator, agent, title, text, spec, tz, terms, slot, due_at, state, created_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
@@ -204,6 +225,9 @@ impl Write for Add {
     }
 }
 
+/// How many ended schedules of a creator are kept.
+const ENDED_KEPT: i64 = 50;
+
 struct Edit {
     id: String,
     change: Change,
@@ -212,10 +236,20 @@ struct Edit {
 
 #[async_trait]
 impl Write for Edit {
-    type Answer = ();
+    type Answer = Added;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Added, StoreError> {
         let when = self.change.when.as_ref();
+        let others: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM schedule AS other JOIN schedule AS it ON it.id = $1 AND other.creator = it.creator
+             WHERE other.state = 'active' AND other.id <> it.id AND it.state <> 'active'",
+        )
+        .bind(&self.id)
+        .fetch_one(&mut *tx.conn)
+        .await?;
+        if when.is_some() && others >= i64::from(self.change.most) {
+            return Ok(Added::TooMany);
+        }
         let done = sqlx::query(
             "UPDATE schedule SET title = coalesce($2, title), text = coalesce($3, text), spec = coalesce($4, spec),
                  tz = coalesce($5, tz), slot = coalesce($6, slot), due_at = coalesce($7, due_at),
@@ -233,7 +267,7 @@ impl Write for Edit {
         .bind(when.map(|(_, _, next)| next.due_at))
         .execute(&mut *tx.conn)
         .await?;
-        if done.rows_affected() == 0 { Err(StoreError::NotFound) } else { Ok(()) }
+        if done.rows_affected() == 0 { Err(StoreError::NotFound) } else { Ok(Added::Added) }
     }
 }
 
@@ -309,14 +343,15 @@ impl Write for Run {
         if !there {
             return Ok(Fired::Gone);
         }
-        let entry = match self.entry.accept(tx).await? {
-            Stored::New { .. } => self.entry.id().clone(),
-            Stored::Duplicate(id) => id,
+        let (entry, runs) = match self.entry.accept(tx).await? {
+            Stored::New { .. } => (self.entry.id().clone(), 1),
+            // It was begun before: nothing runs again.
+            Stored::Duplicate(id) => (id, 0),
             Stored::Full => return Ok(Fired::Full),
             _ => return Ok(Fired::Gone),
         };
         sqlx::query(
-            "UPDATE schedule SET slot = $2, due_at = $3, entry = $4, last_entry = $4, last_at = $5, runs = runs + 1,
+            "UPDATE schedule SET slot = $2, due_at = $3, entry = $4, last_entry = $4, last_at = $5, runs = runs + $6,
                  state = CASE WHEN $2 IS NULL THEN 'done' ELSE 'active' END
              WHERE id = $1",
         )
@@ -325,6 +360,7 @@ impl Write for Run {
         .bind(self.next.map(|(_, due_at)| due_at))
         .bind(entry.as_str())
         .bind(self.now)
+        .bind(runs)
         .execute(&mut *tx.conn)
         .await?;
         Ok(Fired::Queued(entry))
@@ -347,7 +383,22 @@ impl Write for Reap {
         .await?;
         let mut failed = Vec::new();
         for row in &rows {
-            let (id, when): (String, When) = (get(row, 0)?, json(row, 1)?);
+            let id: String = get(row, 0)?;
+            let when: When = match json(row, 1) {
+                Ok(when) => when,
+                Err(error) => {
+                    // It holds up none of the others.
+                    sqlx::query(
+                        "UPDATE schedule SET entry = NULL, state = 'stopped', slot = NULL, due_at = NULL, error = $2
+                         WHERE id = $1",
+                    )
+                    .bind(&id)
+                    .bind(format!("its row cannot be read: {error}"))
+                    .execute(&mut *tx.conn)
+                    .await?;
+                    continue;
+                }
+            };
             let error: Option<String> = get(row, 4)?;
             match error {
                 None if when.is_once() => {
