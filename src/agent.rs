@@ -806,6 +806,14 @@ impl Drive<'_> {
         Some(report)
     }
 
+    /// Counts a call that was ended before its answer was whole: providers bill what they read and wrote until then.
+    async fn pay_for_cut(&mut self, usage: &Usage) -> Result<(), RunError> {
+        let ledger = &self.agent.ledger;
+        ledger.spent(&self.spender, Some(&self.lease.turn), self.model.name(), self.purpose, usage).await?;
+        self.usage.add(usage);
+        Ok(())
+    }
+
     fn timed_out(&mut self) {
         let line = lang::turn_took_too_long(self.lang());
         self.turn.fail(FailReason::Ended(line));
@@ -864,10 +872,12 @@ impl Drive<'_> {
             answer = self.model.complete(&request, &progress, &cancel) => answer,
             () = self.control.stop.cancelled() => Err(ModelError::Cancelled),
             () = self.control.drained.cancelled() => {
+                self.pay_for_cut(&cut_usage(&request, &progress.shown())).await?;
                 self.record().await?;
                 return Err(RunError::Drained);
             }
             () = clock.sleep(self.agent.turn_idle) => {
+                self.pay_for_cut(&cut_usage(&request, &progress.shown())).await?;
                 self.timed_out();
                 return Ok(());
             }
@@ -880,12 +890,21 @@ impl Drive<'_> {
         let ms = clock.monotonic().saturating_sub(began).as_millis() as i64;
         let (state, name, result, usage) = match &answer {
             Ok(response) => (StepState::Finished, response.model.clone(), journal_of(response), response.usage),
-            Err(error) => (StepState::Failed, self.model.name().to_owned(), journal_of_error(error), Usage::default()),
+            Err(error) => {
+                let usage = match error {
+                    ModelError::Cancelled => cut_usage(&request, &self.shown),
+                    _ => Usage::default(),
+                };
+                (StepState::Failed, self.model.name().to_owned(), journal_of_error(error), usage)
+            }
         };
-        let spent = answer.as_ref().ok().map(|response| {
-            let named = Some(response.answered_by.as_str()).filter(|name| !name.is_empty());
-            ledger.paid(&self.spender, named.unwrap_or_else(|| self.model.name()), self.purpose, &usage)
-        });
+        let named = match &answer {
+            Ok(response) if !response.answered_by.is_empty() => response.answered_by.as_str(),
+            _ => self.model.name(),
+        };
+        // What failed by itself is not billed; what was stopped half way is.
+        let spent =
+            (usage.total() > 0 || answer.is_ok()).then(|| ledger.paid(&self.spender, named, self.purpose, &usage));
         self.usage.add(&usage);
         self.last_input = usage.input;
         self.tally.add(usage.total(), spent.as_ref().and_then(|spent| spent.cost));
@@ -1261,6 +1280,11 @@ impl Progress for Live<'_> {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         passed.push(json!({ "model": model, "why": why }));
     }
+}
+
+/// About what a call took that was ended before its answer was whole.
+fn cut_usage(request: &ModelRequest, shown: &str) -> Usage {
+    Usage::estimate(request, &ModelResponse { text: shown.to_owned(), ..ModelResponse::default() })
 }
 
 #[cfg(test)]

@@ -473,6 +473,8 @@ impl Intake {
             Command::Help | Command::New | Command::Compact(_) | Command::Model(_) => {
                 (lang::help(lang), SessionChange::None)
             }
+            // The files and their sizes are the owner's.
+            Command::Context if role == Role::Stranger => (lang::command_not_for_strangers(lang), SessionChange::None),
             Command::Context => {
                 let last = self.turns.last_request(session).await.map_err(unavailable)?;
                 let row = row().await?;

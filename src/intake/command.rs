@@ -97,6 +97,8 @@ impl Command {
 
 /// The most bytes of a command: room for the longest id.
 const MOST: usize = 320;
+/// The most characters of what a summary is to keep.
+const WORDS_CHARS: usize = 2_000;
 /// Words that stop a turn when they are the whole message. A short list on purpose: each is an order and nothing else.
 const STOP_WORDS: [&str; 12] =
     ["stop", "abort", "halt", "stop it", "stop now", "停", "停止", "停下", "停下来", "中止", "终止", "别做了"];
@@ -124,7 +126,7 @@ impl Command {
     pub fn parse(text: &str) -> Option<(Self, Option<Lang>)> {
         // What was cut names nobody.
         let whole = text.trim().len() <= MOST;
-        let folded = folded(text);
+        let (written, folded) = (text, folded(text));
         let text = folded.to_lowercase();
         let bare = text.trim_end_matches(|c: char| c.is_ascii_punctuation() || "。！？…，、～".contains(c)).trim();
         if STOP_WORDS.contains(&bare) {
@@ -144,6 +146,7 @@ impl Command {
             "whoami" | "id" | "我是谁" => Self::WhoAmI,
             // With words behind it, it is a message: they are not dropped.
             "new" | "新对话" | "新会话" if argument.is_empty() => Self::New,
+            "compact" | "压缩" if !whole => Self::Compact(words_behind(written)),
             "compact" | "压缩" => Self::Compact(as_written(&folded).collect::<Vec<_>>().join(" ")),
             "context" | "上下文" => Self::Context,
             "stop" | "abort" | "停止" | "停" => Self::Stop,
@@ -212,6 +215,12 @@ fn normalised(text: &str) -> String {
 }
 
 /// Full-width forms made ordinary, invisible characters removed, outer white space cut.
+/// What stands behind the command's name in a text too long to be folded, as it was written.
+fn words_behind(text: &str) -> String {
+    let words = text.trim().split_once(char::is_whitespace).map_or("", |(_, words)| words);
+    words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(WORDS_CHARS).collect()
+}
+
 fn folded(text: &str) -> String {
     use unicode_normalization::UnicodeNormalization;
     let text = text.trim();
@@ -289,6 +298,9 @@ mod tests {
             ("/usage off", Some(Command::Usage(UsageWish::Below(Footer::Off)))),
             ("/usage sideways", Some(Command::Usage(UsageWish::Unclear("sideways".into())))),
         ];
+        let words = "keep the address ".repeat(40);
+        let long = Command::parse(&format!("/compact {words}")).map(|(command, _)| command);
+        assert_eq!(long, Some(Command::Compact(words.trim().to_owned())), "long words are not cut");
         for (text, expected) in table {
             assert_eq!(Command::parse(text).map(|(command, _)| command), expected, "{text:?}");
         }

@@ -233,6 +233,12 @@ async fn a_call_is_kept_once_and_wakes_become_one_turn() {
     assert_eq!(store.waiting_wakes("main", 1_000, 20).await.map(|wakes| wakes.len()), Ok(0));
     assert_eq!(store.hook("d").await.expect("reads").and_then(|row| row.entry), Some(entry));
     assert_eq!(store.waiting_wakes("main", 5_000, 20).await.map(|wakes| wakes.len()), Ok(1));
+    for n in 1..100 {
+        assert_eq!(store.call(&call(&format!("w{n}"), None, "1"), None).await, Ok(Called::New));
+    }
+    assert_eq!(store.call(&call("w100", None, "1"), None).await, Ok(Called::Full), "a busy session gathers no more");
+    let other = HookRow { agent: "work".to_owned(), ..call("o", None, "1") };
+    assert_eq!(store.call(&other, None).await, Ok(Called::New));
     assert_eq!(store.load().await.map(|load| load.queued), Ok(1));
 }
 

@@ -285,3 +285,16 @@ async fn a_task_says_at_its_end_what_it_took() {
     let trace = gateway.cli(&["trace", &id]).await;
     assert!(trace.good().contains("1000 + 10 tokens, 0 cached · 0.0021 CNY"), "{trace:?}");
 }
+
+#[tokio::test]
+async fn a_call_that_is_stopped_half_way_is_counted() {
+    let model = ModelServer::start(|_| Say::Hang).await;
+    let (gateway, bridge) = start(&model, "").await;
+    bridge.accepted(&message("m1", "room", &"think about this for long ".repeat(100))).await;
+    model.asked_about("think about this").await;
+    bridge.accepted(&message("m2", "room", "/stop")).await;
+    bridge.ended("m1").await;
+    let total = &usage(&gateway, "total").await[0];
+    let (input, estimated) = (total["usage"]["input"].as_u64(), &total["usage"]["estimated"]);
+    assert!(input.is_some_and(|input| input > 600) && *estimated == json!(true), "{total}");
+}

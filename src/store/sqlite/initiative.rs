@@ -215,6 +215,9 @@ impl Write for Decide {
     }
 }
 
+/// The most wakes of an agent that wait: its session may be busy for long, and a wake is up to 16,000 characters.
+const MOST_WAKES: i64 = 100;
+
 struct Call {
     row: HookRow,
     entry: Option<Prepared>,
@@ -234,6 +237,17 @@ impl Write for Call {
             if let Some(known) = known {
                 let same = get::<&str>(&known, 1)? == new.fingerprint;
                 return Ok(if same { Called::Again(get(&known, 0)?) } else { Called::Conflict });
+            }
+        }
+        if self.entry.is_none() {
+            let waiting: i64 = sqlx::query_scalar(
+                "SELECT count(*) FROM hook INDEXED BY hook_waiting WHERE agent = $1 AND entry IS NULL",
+            )
+            .bind(&new.agent)
+            .fetch_one(&mut *tx.conn)
+            .await?;
+            if waiting >= MOST_WAKES {
+                return Ok(Called::Full);
             }
         }
         let entry = match &self.entry {
