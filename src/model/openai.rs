@@ -240,7 +240,9 @@ pub(super) fn object_text(arguments: &str) -> Cow<'_, str> {
     if arguments.trim().is_empty() {
         return Cow::Borrowed("{}");
     }
-    let is_object = arguments.trim_start().starts_with('{') && serde_json::from_str::<&RawValue>(arguments).is_ok();
+    // Half a pair of surrogates is JSON to some parsers and an error to others: such a call may not spoil every request
+    // that follows.
+    let is_object = serde_json::from_str::<Map<String, Value>>(arguments).is_ok();
     if is_object {
         Cow::Borrowed(arguments)
     } else {
@@ -684,6 +686,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn arguments_go_back_as_an_object_that_every_parser_takes() {
+        for good in ["{}", " {\"a\": \"\\ud83e\\udd9e\"}"] {
+            assert_eq!(object_text(good), good);
+        }
+        assert_eq!(object_text(" "), "{}");
+        for bad in ["[1]", "null", "{\"a\":", "{\"q\":\"\\ud83d\"}"] {
+            let text = object_text(bad);
+            let back: Value = serde_json::from_str(&text).expect("JSON");
+            assert_eq!(back["malformed"], bad);
+        }
+    }
 
     /// JSON made of the words that chunks are made of, in all the wrong places.
     fn chunk() -> impl Strategy<Value = Value> {

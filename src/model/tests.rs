@@ -642,7 +642,7 @@ async fn a_silent_provider_is_given_up_and_the_person_hears_of_it() {
     // How often it is asked again hangs on the pauses, which are drawn by lot.
     let waits = seen.waits.lock().expect("not poisoned");
     let (first, again) = waits.split_first().expect("something was said");
-    assert!(*first == Waiting::Slow && !again.is_empty(), "{waits:?}");
+    assert!(*first == Waiting::Slow && (1..=2).contains(&again.len()), "{waits:?}");
     assert!(again.iter().all(|wait| *wait == Waiting::Again), "{waits:?}");
 }
 

@@ -617,10 +617,17 @@ fn hold_keeps_its_promise(raw: &str, policy: &Policy, size: usize) -> Result<(),
 /// A closing tag that no opening one precedes: the documented exception of the preview.
 fn has_orphan_close(raw: &str) -> bool {
     let lower = raw.to_ascii_lowercase();
-    lower.match_indices("</").any(|(at, _)| {
-        lower[..at].matches("<th").count() + lower[..at].matches("<reas").count() <= lower[..at].matches("</").count()
-            && ["</th", "</reas"].iter().any(|name| lower[at..].starts_with(name))
-    })
+    let fixed = [("◁think▷", "◁/think▷"), ("[think]", "[/think]")].iter().any(|(open, close)| {
+        lower
+            .match_indices(close)
+            .any(|(at, _)| lower[..at].matches(open).count() <= lower[..at].matches(close).count())
+    });
+    fixed
+        || lower.match_indices("</").any(|(at, _)| {
+            lower[..at].matches("<th").count() + lower[..at].matches("<reas").count()
+                <= lower[..at].matches("</").count()
+                && ["</th", "</reas"].iter().any(|name| lower[at..].starts_with(name))
+        })
 }
 
 /// Pieces of which hostile answers are made.
@@ -730,15 +737,22 @@ fn hostile() -> impl Strategy<Value = String> {
     prop::collection::vec(piece(), 0..12).prop_map(|pieces| pieces.concat())
 }
 
+const MARKERS: [&str; 4] = ["◁think▷", "◁/think▷", "[THINK]", "[/THINK]"];
+
+/// Whether a text breaks off in the middle of a marker.
+fn ends_in_a_piece_of(text: &str, marker: &str) -> bool {
+    marker.char_indices().skip(1).any(|(end, _)| text.trim_end().ends_with(&marker[..end]))
+}
+
 /// Whether anything in `text` could be machinery: then the byte-for-byte promise says nothing about it.
 fn may_be_machinery(text: &str) -> bool {
     use unicode_normalization::UnicodeNormalization;
     let folded: String = text.nfkc().filter(|c| c.is_alphanumeric()).collect::<String>().to_uppercase();
     folded.contains("NOREPLY")
         || folded.contains("HEARTBEATOK")
-        || text.contains(['<', '◁', '\0'])
+        || text.contains(['<', '\0'])
         || text.contains("[[")
-        || text.contains("THINK]")
+        || MARKERS.iter().any(|marker| text.contains(marker) || ends_in_a_piece_of(text, marker))
         || text.contains("MEDIA:")
         || is_blank(text)
         || token::is_rule(text)
