@@ -28,6 +28,9 @@ use self::{
 
 pub mod address;
 pub mod config;
+#[cfg(unix)]
+pub mod doorway;
+pub mod hosts;
 pub mod resolve;
 
 pub use config::{EgressConfig, Proxy};

@@ -86,6 +86,8 @@ pub struct Skill {
     pub consent: Consent,
     /// SHA-256 (hex) of its SKILL.md; empty when it was not read.
     pub sha256: String,
+    /// The hosts its SKILL.md names.
+    pub hosts: Vec<String>,
 }
 
 impl Skill {

@@ -1,5 +1,7 @@
 //! What an address may look like: scheme, port and host, judged before anything is resolved or connected to. Pure.
 
+use std::net::IpAddr;
+
 use channel_api::reach::{is_private_name, is_public};
 use reqwest::Url;
 
@@ -77,7 +79,7 @@ impl Rules {
         let public = match url.domain() {
             // The parser has brought every notation of an IPv4 address, full-width digits included, to the usual one.
             None => host.trim_matches(['[', ']']).parse().is_ok_and(is_public),
-            Some(name) => is_public_name(name) && !self.proxies.iter().any(|proxy| same_host(proxy, name)),
+            Some(name) => is_public_host(name, None) && !self.proxies.iter().any(|proxy| same_host(proxy, name)),
         };
         if !public {
             return Err(EgressError::NotPublic);
@@ -94,10 +96,11 @@ fn is_web_port(port: u16) -> bool {
     matches!(port, 80 | 443) || (port >= 1024 && SERVICE_PORTS.binary_search(&port).is_err())
 }
 
-/// A name that can be one of the public internet: with a dot in it, and of no private kind.
-fn is_public_name(name: &str) -> bool {
+/// Whether a host can be one of the public internet: an address that is public, or a name with a dot in it and of no
+/// private kind.
+pub fn is_public_host(name: &str, ip: Option<IpAddr>) -> bool {
     let bare = name.trim_end_matches('.');
-    bare.contains('.') && !is_private_name(bare)
+    ip.map_or_else(|| bare.contains('.') && !is_private_name(bare), is_public)
 }
 
 /// Both as the parser gives them.

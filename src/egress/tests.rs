@@ -21,13 +21,13 @@ use crate::clock::SystemClock;
 
 /// Answers names from a table; each name's answers in turn, the last one for ever.
 #[derive(Default)]
-struct Table {
+pub(super) struct Table {
     answers: Vec<(&'static str, Vec<Vec<IpAddr>>)>,
     asked: Mutex<Vec<String>>,
 }
 
 impl Table {
-    fn of(answers: &[(&'static str, &[&[&str]])]) -> Arc<Self> {
+    pub(super) fn of(answers: &[(&'static str, &[&[&str]])]) -> Arc<Self> {
         let ips = |ips: &&[&str]| ips.iter().map(|ip| ip.parse().expect("an address")).collect();
         let answers = answers.iter().map(|(name, turns)| (*name, turns.iter().map(ips).collect())).collect();
         Arc::new(Self { answers, asked: Mutex::default() })
@@ -51,22 +51,22 @@ impl Lookup for Table {
 }
 
 /// A server on loopback that counts connections and keeps what was asked.
-struct Site {
-    addr: SocketAddr,
+pub(super) struct Site {
+    pub(super) addr: SocketAddr,
     hits: Arc<AtomicUsize>,
-    heads: Arc<Mutex<Vec<String>>>,
+    pub(super) heads: Arc<Mutex<Vec<String>>>,
     _serving: JoinSet<()>,
 }
 
 /// What it does after the request.
-enum Answer {
+pub(super) enum Answer {
     /// Sends this and closes.
     Bytes(Vec<u8>),
     /// Sends this, then a byte now and then for ever.
     Drip(Vec<u8>),
 }
 
-fn page(head: &str, body: &[u8]) -> Answer {
+pub(super) fn page(head: &str, body: &[u8]) -> Answer {
     let mut bytes = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n{head}\r\n").into_bytes();
     bytes.extend_from_slice(body);
     Answer::Bytes(bytes)
@@ -79,7 +79,7 @@ fn moved(to: &str) -> Answer {
 }
 
 impl Site {
-    async fn start(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
+    pub(super) async fn start(answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let addr = listener.local_addr().expect("it is bound");
         let (hits, heads) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<String>>>::default());
@@ -120,7 +120,7 @@ impl Site {
         Self { addr, hits, heads, _serving: serving }
     }
 
-    fn hits(&self) -> usize {
+    pub(super) fn hits(&self) -> usize {
         self.hits.load(Ordering::SeqCst)
     }
 

@@ -56,14 +56,14 @@ pub struct Asks {
     pub commands: Vec<String>,
 }
 
-/// Whether the owner agreed to a skill's variables.
+/// Whether the owner agreed to a skill's variables and hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Consent {
     /// It lies in the owner's own folders: naming them there is the consent.
     #[default]
     OwnFolder,
-    /// It is installed, and the owner granted these.
-    Granted(Vec<String>),
+    /// It is installed, and the owner granted this.
+    Granted(Asks),
     /// It is installed, and there is no grant.
     Missing,
     /// There was a grant, and this file has changed since.
@@ -90,7 +90,7 @@ impl Grants {
         // A file that came later (a cache, a log) is what the granted ones wrote; one that changed is another skill.
         match grant.files.iter().find(|(path, hash)| now.get(*path) != Some(*hash)) {
             Some((path, _)) => Consent::Changed(folder.join(path)),
-            None => Consent::Granted(grant.asks.env.clone()),
+            None => Consent::Granted(grant.asks.clone()),
         }
     }
 }
@@ -184,30 +184,35 @@ pub(super) fn stamps(installed: &Path) -> Vec<(PathBuf, Option<std::time::System
         .collect()
 }
 
+/// The hosts that a text names, `host` or `host:port`.
+pub(super) fn hosts_of(text: &str) -> Vec<String> {
+    let mut hosts = BTreeSet::new();
+    for (at, _) in text.match_indices("://") {
+        let rest = &text[at + 3..];
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '@' | '_')));
+        let host = &rest[..end.unwrap_or(rest.len())];
+        let host = host.rsplit('@').next().unwrap_or(host).trim_end_matches(['.', ':']).to_ascii_lowercase();
+        if host.contains('.') || host.starts_with("localhost") {
+            hosts.insert(host);
+        }
+    }
+    hosts.into_iter().take(HOSTS).collect()
+}
+
 impl Asks {
     /// What a skill asks for: its variables, the hosts its SKILL.md names, its programs.
     pub fn of(skill: &Skill, text: &str) -> Self {
         let mut env: Vec<String> = skill.declared();
         env.retain(|name| super::variables::may_be_given(name));
-        let mut hosts = BTreeSet::new();
-        for (at, _) in text.match_indices("://") {
-            let rest = &text[at + 3..];
-            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '@' | '_')));
-            let host = &rest[..end.unwrap_or(rest.len())];
-            let host = host.rsplit('@').next().unwrap_or(host).trim_end_matches(['.', ':']).to_ascii_lowercase();
-            if host.contains('.') || host.starts_with("localhost") {
-                hosts.insert(host);
-            }
-        }
         let mut commands: BTreeSet<String> =
             skill.requires.bins.iter().chain(&skill.requires.any_bins).cloned().collect();
         let program = skill.tool.as_ref().and_then(|tool| tool.get("command")?.get(0)?.as_str());
         commands.extend(program.map(str::to_owned));
-        Self { env, hosts: hosts.into_iter().take(HOSTS).collect(), commands: commands.into_iter().collect() }
+        Self { env, hosts: hosts_of(text), commands: commands.into_iter().collect() }
     }
 
     /// Whether it asks for nothing that needs a grant.
     pub fn is_empty(&self) -> bool {
-        self.env.is_empty()
+        self.env.is_empty() && self.hosts.is_empty()
     }
 }

@@ -204,6 +204,7 @@ fn read(candidate: Candidate, tier: Tier, env: &dyn Env) -> Skill {
         None => text_of(&location),
     };
     let sha256 = text.as_ref().map(|text| hex(&Sha256::digest(text.as_bytes()))).unwrap_or_default();
+    let hosts = text.as_ref().map(|text| grants::hosts_of(text)).unwrap_or_default();
     let hides_text = text.as_ref().is_ok_and(|text| text.contains(is_deceptive));
     let mut skill = match text.and_then(|text| front_matter::parse(&text)) {
         Ok(front) => skill(front, &folder, location, tier, env),
@@ -212,7 +213,7 @@ fn read(candidate: Candidate, tier: Tier, env: &dyn Env) -> Skill {
     if hides_text {
         skill.warnings.push(Warning::HiddenCharacters);
     }
-    Skill { sha256, ..skill }
+    Skill { sha256, hosts, ..skill }
 }
 
 pub(super) fn blank(name: String, location: PathBuf, tier: Tier) -> Skill {
@@ -235,6 +236,7 @@ pub(super) fn blank(name: String, location: PathBuf, tier: Tier) -> Skill {
         tool: None,
         consent: Consent::default(),
         sha256: String::new(),
+        hosts: Vec::new(),
     }
 }
 

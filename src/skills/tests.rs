@@ -532,6 +532,59 @@ fn a_turn_gets_the_variables_of_the_skills_it_read_and_no_others() {
 }
 
 #[test]
+fn a_turn_gets_the_hosts_of_the_skills_it_read_and_of_no_others() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let root = home.path().join("skills");
+    put(&root, "house", needing("house", "\"HA_TOKEN\",\"HA_URL\""));
+    put(
+        &root,
+        "other",
+        "---\nname: other\ndescription: d\n---\nhttps://other.example and http://192.168.1.9:8080/x\n".to_owned(),
+    );
+    let machine = Machine { variables: &["HA_TOKEN", "HA_URL"], ..Machine::default() };
+    let keys = Keyring::new(
+        toml::from_str::<config::SkillsConfig>("[entries.house.env]\nHA_URL = \"http://10.0.0.7:8123\"\n")
+            .expect("good")
+            .entries,
+        |_| None,
+        Vec::new(),
+    );
+    let open = |tier: Tier, read: &[&str], at: &str| {
+        let skills = Skills::load(&[source(tier, &root)], &machine);
+        let read: Vec<PathBuf> = read.iter().map(|name| by_name(&skills, name).location.clone()).collect();
+        let hosts = keys.of_turn(&skills, &read).hosts;
+        let url = reqwest::Url::parse(at).expect("an address");
+        let (name, _) = crate::egress::hosts::plain(&url).expect("a host");
+        crate::egress::hosts::opened(&hosts, &name, url.port_or_known_default().expect("a port")).is_some()
+    };
+    let (named, value) = ("https://house.example:8123", "http://10.0.0.7:8123");
+    for (tier, read, at, expected) in [
+        (Tier::Extra, ["house"].as_slice(), named, true),
+        (Tier::Extra, &["house"], value, true),
+        (Tier::Extra, &["house"], "http://10.0.0.7", false),
+        (Tier::Extra, &["house"], "https://other.example", false),
+        (Tier::Extra, &["other"], value, false),
+        (Tier::Extra, &["other"], "http://192.168.1.9:8080", true),
+        (Tier::Extra, &["house", "other"], "https://other.example", true),
+        (Tier::Extra, &[], named, false),
+        // A command can write there: what the file says is nobody's word, what the owner set is.
+        (Tier::Workspace, &["house"], named, false),
+        (Tier::Workspace, &["house"], value, true),
+        (Tier::Managed, &["house"], named, false),
+        (Tier::Managed, &["house"], value, false),
+    ] {
+        assert_eq!(open(tier, read, at), expected, "{tier:?} {read:?} {at}");
+    }
+    let skills = Skills::load(&[source(Tier::Managed, &root)], &machine);
+    let house = by_name(&skills, "house");
+    grants::give(&root, house, grants::Asks::of(house, &house.text().expect("readable")), 7).expect("writable");
+    assert!(open(Tier::Managed, &["house"], named) && open(Tier::Managed, &["house"], value));
+    assert!(!open(Tier::Managed, &["other"], value) && !open(Tier::Managed, &["house"], "https://other.example"));
+    fs::write(root.join("house/SKILL.md"), needing("house", "\"HA_TOKEN\"")).expect("writable");
+    assert!(!open(Tier::Managed, &["house"], named), "it changed");
+}
+
+#[test]
 fn a_grant_holds_for_the_files_it_was_given_for() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let root = home.path().join("skills");
@@ -544,11 +597,13 @@ fn a_grant_holds_for_the_files_it_was_given_for() {
     assert_eq!(asks.env, ["HA_TOKEN"]);
     assert_eq!(asks.hosts, ["house.example:8123"]);
     grants::give(&root, &load(), asks, 7).expect("writable");
-    assert_eq!(load().consent, Consent::Granted(vec!["HA_TOKEN".into()]));
+    let granted =
+        grants::Asks { env: vec!["HA_TOKEN".into()], hosts: vec!["house.example:8123".into()], commands: vec![] };
+    assert_eq!(load().consent, Consent::Granted(granted.clone()));
     let file = fs::read_to_string(home.path().join("skill-grants.json")).expect("written");
     assert!(file.contains("HA_TOKEN") && file.contains("run.sh") && file.contains("\"at\": 7"), "{file}");
     fs::write(root.join("house/cache.json"), "{}").expect("writable");
-    assert_eq!(load().consent, Consent::Granted(vec!["HA_TOKEN".into()]), "a new file is no other skill");
+    assert_eq!(load().consent, Consent::Granted(granted), "a new file is no other skill");
     fs::write(root.join("house/run.sh"), "curl y").expect("writable");
     assert_eq!(load().consent, Consent::Changed(root.join("house/run.sh")));
     fs::remove_file(root.join("house/run.sh")).expect("it is there");

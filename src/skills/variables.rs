@@ -6,7 +6,10 @@
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
 use super::{Skill, Skills, State, Tier, config::SkillConfig, grants::Consent};
-use crate::secrets::Secret;
+use crate::{
+    egress::hosts::{By, Host},
+    secrets::Secret,
+};
 
 /// The value of a variable of the gateway's environment, if it is set.
 type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -38,6 +41,8 @@ pub struct Handed {
     pub given: BTreeMap<String, Secret>,
     /// What is set and not given, and why.
     pub withheld: Vec<Withheld>,
+    /// The hosts that are open to them where commands are confined.
+    pub hosts: Vec<Host>,
 }
 
 /// A variable that is set and not given to a command.
@@ -153,7 +158,7 @@ impl Keyring {
             let Some(value) = aside.cloned().or_else(|| self.of_environment(&name)) else { continue };
             let is_own = || self.own.iter().any(|own| own.matches(value.expose().as_bytes()));
             let why = match &skill.consent {
-                Consent::Granted(names) if names.contains(&name) => None,
+                Consent::Granted(asks) if asks.env.contains(&name) => None,
                 Consent::Granted(_) | Consent::Missing => Some(Why::NotGranted),
                 Consent::Changed(_) => Some(Why::Changed),
                 // The agent may write there: a name in such a file is not the owner's word for a key that is not a skill's.
@@ -165,6 +170,15 @@ impl Keyring {
                 Some(why) => handed.withheld.push(Withheld { name, skill: skill.name.clone(), why }),
             }
         }
+        let named: &[String] = match &skill.consent {
+            Consent::Granted(asks) => &asks.hosts,
+            // Where a command can write, an address in a file is not the owner's word.
+            Consent::OwnFolder if skill.tier != Tier::Workspace => &skill.hosts,
+            Consent::OwnFolder | Consent::Missing | Consent::Changed(_) => &[],
+        };
+        handed.hosts.extend(named.iter().filter_map(|host| Host::read(host, By::Skill)));
+        // The address of the owner's own server (`HA_URL`), for the skill that may have it.
+        handed.hosts.extend(handed.given.values().filter_map(|value| Host::of_value(value.expose())));
         handed
     }
 
@@ -176,6 +190,7 @@ impl Keyring {
             let one = self.of_skill(skill);
             handed.given.extend(one.given);
             handed.withheld.extend(one.withheld);
+            handed.hosts.extend(one.hosts);
         }
         for skill in skills.usable().filter(|skill| !read.contains(&skill.location)) {
             let path = super::shown_path(&skill.location, None);
@@ -282,6 +297,7 @@ mod tests {
         let held = |name: &str, why| Withheld { name: name.to_owned(), skill: "home".to_owned(), why };
         let handed = Handed {
             given: BTreeMap::new(),
+            hosts: Vec::new(),
             withheld: vec![held("HA_TOKEN", Why::NotGranted), held("HA", Why::NotRead("~/s/SKILL.md".to_owned()))],
         };
         assert_eq!(handed.note("echo $HA_TOKENS $XHA_TOKEN"), None);

@@ -28,6 +28,7 @@ use super::{
     broker::{Broker, tell},
 };
 use crate::{
+    egress::hosts::{self, By, Host},
     errand::Errands,
     os::{self, OutputPipe, Started},
     policy::Terms,
@@ -67,11 +68,36 @@ pub struct ExecConfig {
     pub timeout: u64,
     /// What reads the command line.
     pub shell: Shell,
+    /// Whether `hosts` count. The hosts of skills are open in any case to the commands of the turn that read them.
+    pub network: Network,
+    /// Hosts that are open to the owner's commands where they are confined: `example.org`, `*.example.org`,
+    /// `nas.local:5000`; without a port 80 and 443.
+    #[serde(deserialize_with = "hosts::list")]
+    pub hosts: Vec<String>,
+}
+
+/// What of the network is open to commands that are confined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// Nothing, but the hosts of the skills that the turn has read.
+    #[default]
+    Off,
+    /// Those, and the hosts of the list.
+    Hosts,
+}
+
+impl ExecConfig {
+    /// The hosts that the owner opened.
+    pub fn own_hosts(&self) -> Vec<Host> {
+        let open = self.network == Network::Hosts;
+        self.hosts.iter().filter(|_| open).filter_map(|written| Host::read(written, By::Owner)).collect()
+    }
 }
 
 impl Default for ExecConfig {
     fn default() -> Self {
-        Self { enabled: false, timeout: 15, shell: Shell::Auto }
+        Self { enabled: false, timeout: 15, shell: Shell::Auto, network: Network::Off, hosts: Vec::new() }
     }
 }
 

@@ -104,6 +104,11 @@ impl Network {
         if url.host().is_some_and(|host| is_loopback(&host)) { self.http().no_proxy() } else { self.http() }
     }
 
+    /// Whether connections to a host go through a proxy, which then looks its name up.
+    pub fn is_proxied(&self, host: &str, tls: bool) -> bool {
+        self.proxy_to(host, tls).is_some()
+    }
+
     /// The proxy for a host, if its connections go through one.
     pub(crate) fn proxy_to(&self, host: &str, tls: bool) -> Option<Url> {
         if Host::parse(host.trim_matches(['[', ']'])).is_ok_and(|host| is_loopback_owned(&host)) || is_loopback_ip(host)
