@@ -1,5 +1,5 @@
-//! Secrets in memory: a value that cannot be printed or compared by accident, and the redactor that takes its value out of
-//! every text that leaves the program.
+//! Secrets in memory: the value that cannot be printed or compared by accident ([`Secret`]), and the redactor that takes it
+//! out of every text that leaves the program.
 //!
 //! security.md rows 5, 27 and §3.5. Knows nothing of where a secret comes from.
 
@@ -14,60 +14,8 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
 };
+pub use channel_api::secret::{Secret, constant_time_eq};
 use regex::Regex;
-use serde::{Deserialize, Deserializer};
-use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
-
-/// A value that no log, error or listing may show. It has no `Display`, no `Serialize` and no `PartialEq`; `Debug` shows
-/// that it is there and nothing of it.
-#[derive(Clone)]
-pub struct Secret(Arc<str>);
-
-impl Secret {
-    /// Keeps `value`.
-    pub fn new(value: impl Into<String>) -> Self {
-        Self(Arc::from(value.into()))
-    }
-
-    /// The value, for the one place that sends it or signs with it.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-
-    /// Whether there is nothing in it.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether `candidate` is the value, in a time that tells nothing of either: hashes of both sides are compared.
-    pub fn matches(&self, candidate: &[u8]) -> bool {
-        constant_time_eq(self.0.as_bytes(), candidate)
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(***)")
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // A wrong type would put the value into the error's text ("invalid type: integer `123456`"): say it without.
-        let value = serde_json::Value::deserialize(deserializer)
-            .map_err(|_| serde::de::Error::custom("expected a string in quotes"))?;
-        match value {
-            serde_json::Value::String(value) => Ok(Self::new(value)),
-            _ => Err(serde::de::Error::custom("expected a string in quotes")),
-        }
-    }
-}
-
-/// Compares two byte strings in a time that depends on neither's content: their SHA-256 hashes are compared.
-pub fn constant_time_eq(left: &[u8], right: &[u8]) -> bool {
-    Sha256::digest(left).ct_eq(&Sha256::digest(right)).into()
-}
 
 /// What stands where a secret stood.
 pub const REDACTED: &str = "[redacted]";
@@ -220,28 +168,6 @@ fn forms_of(value: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_secret_shows_nothing_and_compares_by_hash() {
-        let secret = Secret::new("sk-very-secret-value");
-        assert_eq!(format!("{secret:?} {:#?}", Some(&secret)).matches("secret-value").count(), 0);
-        assert!(secret.matches(b"sk-very-secret-value"));
-        assert!(!secret.matches(b"sk-very-secret-valu"));
-        assert!(!secret.matches(b""));
-    }
-
-    #[test]
-    fn a_wrong_type_in_the_file_does_not_show_the_value() {
-        #[derive(Debug, Deserialize)]
-        struct Section {
-            #[expect(dead_code, reason = "only its error is looked at")]
-            key: Secret,
-        }
-        let error = toml::from_str::<Section>("key = 1234567890123").expect_err("a number is not a key");
-        assert!(error.message().contains("expected a string"), "{error}");
-        assert!(!error.message().contains("1234567890123"), "{error}");
-        assert!(toml::from_str::<Section>("key = \"abc\"").is_ok());
-    }
 
     #[test]
     fn every_spelling_of_a_value_is_taken_out() {

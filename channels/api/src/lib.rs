@@ -19,6 +19,7 @@ pub mod live;
 pub mod outbound;
 pub mod pulse;
 pub mod reach;
+pub mod secret;
 pub mod seldom;
 pub mod socket;
 pub mod split;
@@ -38,5 +39,6 @@ pub use inbound::{
 pub use live::{LiveEdit, LivePace, Mark, Preview};
 pub use outbound::{Button, Level, Part, Receipt, Reconciled, Reply, ReplyKind, SendError, SendKey};
 pub use pulse::{Link, Pulse};
+pub use secret::Secret;
 pub use seldom::Seldom;
 pub use socket::{Frame, Socket, SocketEndpoint};

@@ -10,14 +10,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use channel_api::Clock;
+use channel_api::{Clock, Secret};
 use channel_socket::Network;
 use futures_util::StreamExt;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, header, multipart, redirect};
 use serde_json::Value;
 use url::Url;
 
-use crate::config::{Config, ConfigError, Secret};
+use crate::config::{Config, ConfigError};
 
 /// How long a call may take.
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,10 +1,8 @@
 //! The section `[channels.discord.<account>]`, without the keys that every channel has.
 
-use std::fmt;
-
 use base64::Engine as _;
-use channel_api::Said;
-use serde::{Deserialize, Deserializer, de};
+use channel_api::{Said, Secret};
+use serde::Deserialize;
 use url::{Host, Url};
 
 /// Where the REST API is, when the config does not say.
@@ -52,38 +50,6 @@ fn default_backfill() -> u32 {
 
 fn default_file() -> u32 {
     25
-}
-
-/// A text that is never shown.
-#[derive(Clone)]
-pub struct Secret(String);
-
-impl Secret {
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for Secret {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[secret]")
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The deserializer's own words for a wrong type would show the value.
-        match serde_json::Value::deserialize(deserializer)? {
-            serde_json::Value::String(text) => Ok(Self(text)),
-            _ => Err(de::Error::custom("`token` must be a text in quotes")),
-        }
-    }
 }
 
 /// Why no channel can be built. Each names its key; none shows a secret.

@@ -54,7 +54,7 @@ use live::Marks;
 use places::Places;
 use relay::Relay;
 
-pub use config::{Config, ConfigError, Secret};
+pub use config::{Config, ConfigError};
 pub use menu::COMMANDS;
 pub use target::Target;
 

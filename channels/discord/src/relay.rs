@@ -8,7 +8,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use channel_api::{Clock, Frame, Link, Pulse, Socket};
+use channel_api::{Clock, Frame, Link, Pulse, Secret, Socket};
 use channel_socket::Network;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use http::HeaderMap;
@@ -30,7 +30,6 @@ use tracing::{debug, info, warn};
 use url::Url;
 
 use crate::{
-    config::Secret,
     interaction::{self, Ack},
     places::Places,
     target::id,

@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
-use channel_api::Clock;
+use channel_api::{Clock, Secret};
 use channel_socket::Network;
 use futures_util::StreamExt;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, header, multipart, redirect};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::config::{Config, ConfigError, Secret};
+use crate::config::{Config, ConfigError};
 
 /// How long a call may take.
 const TIMEOUT: Duration = Duration::from_secs(20);

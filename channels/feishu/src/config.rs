@@ -1,8 +1,8 @@
 //! The section `[channels.feishu.<account>]`, without the keys that every channel has.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
-use channel_api::Said;
+use channel_api::{Said, Secret};
 use serde::{Deserialize, Deserializer, de};
 use url::{Host, Url};
 
@@ -72,38 +72,6 @@ pub enum Mode {
     Ws,
     /// Feishu posts them to the gateway.
     Webhook,
-}
-
-/// A text that is never shown.
-#[derive(Clone)]
-pub struct Secret(String);
-
-impl Secret {
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for Secret {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[secret]")
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The deserializer's own words for a wrong type would show the value.
-        match serde_json::Value::deserialize(deserializer)? {
-            serde_json::Value::String(text) => Ok(Self(text)),
-            _ => Err(de::Error::custom("`app_secret`, `encrypt_key` and `verification_token` must be texts in quotes")),
-        }
-    }
 }
 
 /// A number with its unit (`45s`, `30m`, `2h`), or `off`.
@@ -340,7 +308,7 @@ mod tests {
         for (more, says) in [
             ("encrypt_key = '${FEISHU_KEY}'", "without a value"),
             ("encrypt_key = ' key'", "white space"),
-            ("encrypt_key = 12345", "texts in quotes"),
+            ("encrypt_key = 12345", "in quotes"),
             ("verification_token = '“x”'", "quotes"),
         ] {
             let said = check(more);

@@ -51,7 +51,7 @@ use stream::{Handle, Now, Streams};
 use target::Target;
 use webhook::Door;
 
-pub use config::{Config, ConfigError, Mode, Secret};
+pub use config::{Config, ConfigError, Mode};
 
 /// After how long without a sign of life the long connection is taken for dead: pings come every two minutes.
 const SILENCE: Duration = Duration::from_secs(10 * 60);

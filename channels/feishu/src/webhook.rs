@@ -6,17 +6,13 @@ use std::{
     time::Duration,
 };
 
-use channel_api::{ChannelContext, HttpRequest, HttpResponse};
+use channel_api::{ChannelContext, HttpRequest, HttpResponse, Secret};
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
-use crate::{
-    config::{Config, Secret},
-    receive::Taken,
-    seal,
-};
+use crate::{config::Config, receive::Taken, seal};
 
 /// The largest body, in bytes.
 pub const BODY_LIMIT: usize = 1024 * 1024;

@@ -1,5 +1,6 @@
 //! Calls to the HTTP API of an implementation: one POST each, told apart by whether anything was sent.
 
+use channel_api::Secret;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header};
@@ -8,7 +9,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::{
-    config::{ConfigError, Secret},
+    config::ConfigError,
     links::{CallError, Failure, outcome},
 };
 

@@ -6,14 +6,12 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use channel_api::{ChannelContext, HttpRequest, HttpResponse, Link, Seldom};
+use channel_api::{ChannelContext, HttpRequest, HttpResponse, Link, Secret, Seldom};
 use http::{StatusCode, header};
 use ring::hmac;
 use serde_json::json;
 use subtle::ConstantTimeEq;
 use tracing::warn;
-
-use crate::config::Secret;
 
 /// Why somebody is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The section `[channels.onebot.<account>]`, without the keys that every channel has.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
-use channel_api::Said;
+use channel_api::{Said, Secret};
 use http::HeaderValue;
 use serde::{Deserialize, Deserializer, de};
 use url::{Host, Url};
@@ -132,43 +132,6 @@ impl<'de> Deserialize<'de> for Number {
         match crate::ids::number(&value) {
             Some(number) if !number.starts_with('-') => Ok(Self(number)),
             _ => Err(de::Error::custom("a QQ number consists of digits")),
-        }
-    }
-}
-
-/// A text that is never shown.
-#[derive(Clone, Default)]
-pub struct Secret(String);
-
-impl Secret {
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-
-    /// Nothing is set.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl From<&str> for Secret {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[secret]")
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The deserializer's own words for a wrong type would show the value.
-        match serde_json::Value::deserialize(deserializer)? {
-            serde_json::Value::String(text) => Ok(Self(text)),
-            _ => Err(de::Error::custom("`access_token` and `secret` are texts in quotes")),
         }
     }
 }

@@ -57,7 +57,7 @@ use channel_socket::Network;
 use serde_json::json;
 use tracing::warn;
 
-pub use config::{Config, ConfigError, Consent, Mode, Number, Secret};
+pub use config::{Config, ConfigError, Consent, Mode, Number};
 
 /// How long a question about the bot itself may take.
 const ABOUT: Duration = Duration::from_secs(5);

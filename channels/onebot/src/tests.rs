@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use channel_api::{
     Attachment, AttachmentKind, Channel, ChannelContext, ChannelError, Frame, HttpRequest, HttpResponse, InboundKind,
-    IntakeError, Level, Link, LivePace, Mark, MediaRef, MediaSource, Part, PartId, Receipt, Reconciled, Reply,
+    IntakeError, Level, Link, LivePace, Mark, MediaRef, MediaSource, Part, PartId, Receipt, Reconciled, Reply, Secret,
     SendError, SendKey, Socket, Trust,
     contract::{self, FakeGateway, Platform, SendClass},
 };
@@ -17,7 +17,7 @@ use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    Config, Consent, OneBot, Secret,
+    Config, Consent, OneBot,
     fake::{self, ADA, BOT, Fault, Flavour, GROUP, Line, at_bot, text},
     socket::MESSAGE_LIMIT,
 };

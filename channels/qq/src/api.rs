@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use channel_api::Clock;
+use channel_api::{Clock, Secret};
 use channel_socket::Network;
 use futures_util::StreamExt;
 use http::{Method, StatusCode, header};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use url::Url;
 
-use crate::config::{Config, ConfigError, Secret};
+use crate::config::{Config, ConfigError};
 
 /// How long an ordinary call may take. QQ wants at least 5 s.
 pub const TIMEOUT: Duration = Duration::from_secs(15);

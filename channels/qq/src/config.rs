@@ -1,8 +1,6 @@
 //! The section `[channels.qq.<account>]`, without the keys that every channel has.
 
-use std::fmt;
-
-use channel_api::Said;
+use channel_api::{Said, Secret};
 use serde::{Deserialize, Deserializer, de};
 use url::{Host, Url};
 
@@ -75,38 +73,6 @@ pub enum Markdown {
     Auto,
     /// Never.
     Off,
-}
-
-/// A text that is never shown.
-#[derive(Clone)]
-pub struct Secret(String);
-
-impl Secret {
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for Secret {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[secret]")
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The deserializer's own words for a wrong type would show the value.
-        match serde_json::Value::deserialize(deserializer)? {
-            serde_json::Value::String(text) => Ok(Self(text)),
-            _ => Err(de::Error::custom("`app_secret` must be a text in quotes")),
-        }
-    }
 }
 
 /// A number, with or without quotes: the console shows one, and people copy it as it stands.

@@ -45,7 +45,7 @@ use signature::Key;
 use webhook::Webhook;
 use window::Windows;
 
-pub use config::{Config, ConfigError, Intents, Markdown, Mode, Secret};
+pub use config::{Config, ConfigError, Intents, Markdown, Mode};
 pub use signature::sign;
 
 /// What both ways of one bot use.

@@ -3,9 +3,8 @@
 //! One key signs events and answers to validations: whoever gets an answer to a made-up validation holds a signed event.
 //! So only what no event can look like is ever signed (protocols.md §0 (1)).
 
+use channel_api::Secret;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
-
-use crate::config::Secret;
 
 /// The key of a bot.
 pub struct Key(Ed25519KeyPair);

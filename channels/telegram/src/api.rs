@@ -4,6 +4,7 @@
 //! Not teloxide's own client: that one gives up after 17 s (a long poll waits longer), sleeps 10 s on any 5xx and hides
 //! error codes. Its payload types are what goes in here.
 
+use channel_api::Secret;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use url::Url;
 
-use crate::config::{Config, ConfigError, Secret};
+use crate::config::{Config, ConfigError};
 
 /// How long a call may take that is no long poll.
 const TIMEOUT: Duration = Duration::from_secs(20);

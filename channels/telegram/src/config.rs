@@ -1,8 +1,6 @@
 //! The section `[channels.telegram.<account>]`, without the keys that every channel has.
 
-use std::fmt;
-
-use channel_api::Said;
+use channel_api::{Said, Secret};
 use serde::{Deserialize, Deserializer, de};
 use url::{Host, Url};
 
@@ -61,28 +59,6 @@ pub enum Limits {
     Off,
 }
 
-/// A text that is never shown.
-#[derive(Clone)]
-pub struct Secret(String);
-
-impl Secret {
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for Secret {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[secret]")
-    }
-}
-
 fn token<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
     secret(deserializer, "token")
 }
@@ -94,7 +70,7 @@ fn secret_token<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Sec
 /// The deserializer's own words for a wrong type would show the value.
 fn secret<'de, D: Deserializer<'de>>(deserializer: D, key: &str) -> Result<Secret, D::Error> {
     match serde_json::Value::deserialize(deserializer)? {
-        serde_json::Value::String(text) => Ok(Secret(text)),
+        serde_json::Value::String(text) => Ok(Secret::new(text)),
         _ => Err(de::Error::custom(format!("`{key}` must be a text in quotes"))),
     }
 }

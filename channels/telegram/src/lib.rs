@@ -49,7 +49,7 @@ use send::Way;
 use webhook::Webhook;
 
 pub use api::{Api, ApiError};
-pub use config::{Config, ConfigError, Limits, Mode, Secret};
+pub use config::{Config, ConfigError, Limits, Mode};
 pub use menu::COMMANDS;
 pub use target::Target;
 

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use channel_api::{ChannelContext, ChannelError, ChannelId, HttpRequest, HttpResponse, IntakeError, Link, Seldom};
+use channel_api::{
+    ChannelContext, ChannelError, ChannelId, HttpRequest, HttpResponse, IntakeError, Link, Secret, Seldom,
+};
 use reqwest::{Method, StatusCode, header};
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
@@ -15,7 +17,6 @@ use url::Url;
 
 use crate::{
     api::{self, Api, ApiError},
-    config::Secret,
     inbound::Me,
     menu,
     moves::Moves,

@@ -124,7 +124,9 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::config::{Config, Secret, Secrets};
+    use channel_api::Secret;
+
+    use crate::config::{Config, Secrets};
 
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
     const NOW_MS: i64 = 1_614_265_330_000;

@@ -1,9 +1,7 @@
 //! The section `[channels.webhook.<account>]`, without the keys that every channel has.
 
-use std::fmt;
-
 use base64::{Engine, engine::general_purpose::STANDARD};
-use channel_api::Said;
+use channel_api::{Said, Secret};
 use serde::Deserialize;
 use url::Url;
 
@@ -70,29 +68,6 @@ impl Secrets {
             Self::One(secret) => std::slice::from_ref(secret),
             Self::Several(secrets) => secrets,
         }
-    }
-}
-
-/// A text that is never shown.
-#[derive(Clone, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for Secret {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[secret]")
     }
 }
 

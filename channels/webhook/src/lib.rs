@@ -20,7 +20,7 @@ mod send;
 
 mod config;
 
-pub use config::{Config, ConfigError, Profile, Secret, Secrets};
+pub use config::{Config, ConfigError, Profile, Secrets};
 pub use map::Map;
 pub use webhook::Webhook;
 

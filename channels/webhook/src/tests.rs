@@ -12,7 +12,8 @@ use axum::{Router, body::Body, extract::State, response::Response, routing::post
 use bytes::Bytes;
 use channel_api::{
     Accepted, Address, Channel, ChannelContext, ConversationKind, HttpBody, HttpRequest, HttpResponse, IgnoredReason,
-    IntakeError, LiveEvent, MediaSource, PartId, QueueMode, Receipt, Reconciled, Reply, SendError, SendKey, Settled,
+    IntakeError, LiveEvent, MediaSource, PartId, QueueMode, Receipt, Reconciled, Reply, Secret, SendError, SendKey,
+    Settled,
     contract::{self, FakeGateway, Platform, SendClass},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -20,7 +21,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinSet};
 
-use crate::{Config, Webhook, auth, config::Secret, config::Secrets};
+use crate::{Config, Webhook, auth, config::Secrets};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const TOKEN: &str = "a-token-for-curl-0001";

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use channel_api::{
-    HttpBody, HttpRequest, InboundKind, IntakeError, MediaSource,
+    HttpBody, HttpRequest, InboundKind, IntakeError, MediaSource, Secret,
     contract::{self, Platform as Delivers},
 };
 use http::{HeaderMap, Method, StatusCode};
