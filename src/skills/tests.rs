@@ -536,11 +536,7 @@ fn a_turn_gets_the_hosts_of_the_skills_it_read_and_of_no_others() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let root = home.path().join("skills");
     put(&root, "house", needing("house", "\"HA_TOKEN\",\"HA_URL\""));
-    put(
-        &root,
-        "other",
-        "---\nname: other\ndescription: d\n---\nhttps://other.example and http://192.168.1.9:8080/x\n".to_owned(),
-    );
+    put(&root, "other", "---\nname: other\ndescription: d\n---\nhttps://other.example and http://192.168.1.9:8080/x\n");
     let machine = Machine { variables: &["HA_TOKEN", "HA_URL"], ..Machine::default() };
     let keys = Keyring::new(
         toml::from_str::<config::SkillsConfig>("[entries.house.env]\nHA_URL = \"http://10.0.0.7:8123\"\n")
