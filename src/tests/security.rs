@@ -24,10 +24,9 @@ use crate::support::{
     model_server::{ModelServer, Say, call, text},
 };
 
-// Egress and secrets: rows 5, 16, 27, 28, 42.
+// Egress and secrets: rows 5, 16, 28, 42.
 
 const KEY: &str = "sk-canary-7f3a9c1e5b2d4860aa11bb22cc33dd44";
-const BOT: &str = "123456789:AAcanary_0123456789abcdefghijklmnop";
 const BRIDGE: &str = "canary-of-the-bridge-0123456789abcdef";
 
 /// Every file below a folder that holds one of these texts, other than those the owner wrote.
@@ -90,56 +89,6 @@ async fn row_16_no_spelling_of_a_private_place_is_connected_to() {
         assert!(refused, "{url}: {got:?}");
     }
     assert_eq!(hits.load(Ordering::SeqCst), 0);
-}
-
-#[tokio::test]
-async fn row_27_no_failing_path_shows_a_secret() {
-    let model = ModelServer::start(|ask| {
-        let echo = json!({ "error": { "message": format!("your key {KEY} is no good") } }).to_string();
-        match ask.said() {
-            said if said.contains("denied") => Say::Raw(401, None, echo),
-            said if said.contains("wrong") => Say::Raw(400, None, echo),
-            said if said.contains("page") => Say::Html,
-            _ => text(format!("I was told {KEY} and {BRIDGE}")),
-        }
-    })
-    .await;
-    let sections = format!(
-        "{}\n[channels.telegram.main]\ntoken = \"{BOT}\"\napi_url = \"http://127.0.0.1:9\"\n\
-         [channels.webhook.bridge]\ntoken = \"{BRIDGE}\"\n[log]\nlevel = \"trace\"\n[limits]\ndrain_s = 1\n",
-        model.section().replace("sk-kit-0123456789abcdef", KEY)
-    );
-    let gateway = Gateway::start(&sections).await;
-    let mut seen = Vec::new();
-    for said in ["denied", "wrong"] {
-        let task = gateway.chat(&json!({ "message": said })).await;
-        let task = task["taskId"].as_str().expect("a task").to_owned();
-        seen.push(json!(gateway.events(&task).await).to_string());
-        let trace = gateway.cli(&["trace", &task, "--full"]).await;
-        seen.push(trace.out + &trace.err);
-    }
-    // What may be better the next time is tried again, much later.
-    let task = gateway.chat(&json!({ "message": "page" })).await;
-    gateway.logged("the turn failed and waits for another try").await;
-    let trace = gateway.cli(&["trace", task["taskId"].as_str().expect("a task"), "--full"]).await;
-    seen.push(trace.out + &trace.err);
-    let forged = reqwest::Client::new().post(format!("{}/channels/webhook/bridge", gateway.url()));
-    let forged = forged.bearer_auth("another-token").body("{}").send().await.expect("it answers");
-    assert!(forged.status().is_client_error());
-    seen.push(forged.text().await.expect("text"));
-    for command in [&["config", "show"][..], &["doctor", "--offline"], &["logs"], &["channels", "list"]] {
-        let output = gateway.cli(command).await;
-        seen.push(output.out + &output.err);
-    }
-    seen.push(gateway.log());
-    for canary in [KEY, BOT, BRIDGE] {
-        for text in &seen {
-            assert!(!text.contains(canary), "{canary} in {text}");
-        }
-    }
-    let written = holding(gateway.dir(), &[KEY, BOT, BRIDGE]);
-    assert_eq!(written, [""; 0]);
-    assert!(model.asks().iter().all(|ask| ask.authorization.as_deref() == Some(&format!("Bearer {KEY}"))));
 }
 
 #[cfg(unix)]
