@@ -68,7 +68,7 @@ pub struct ExecConfig {
     pub timeout: u64,
     /// What reads the command line.
     pub shell: Shell,
-    /// Whether `hosts` count. The hosts of skills are open in any case to the commands of the turn that read them.
+    /// Whether `hosts` count; without effect until commands are confined. The hosts of skills are open in any case to the commands of the turn that read them.
     pub network: Network,
     /// Hosts that are open to the owner's commands where they are confined: `example.org`, `*.example.org`,
     /// `nas.local:5000`; without a port 80 and 443.
