@@ -22,8 +22,10 @@ use self::{
     turned_away::TurnedAway,
 };
 use crate::{
+    audit::acting_as,
     channels::{self, Channels, Entry},
     config::LimitsConfig,
+    halt::Halt,
     inbox::{Edits, QueueConfig, Running, WakeUp},
     journal::Journal,
     lang::{self, Lang},
@@ -105,6 +107,8 @@ pub struct Intake {
     pub turned_away: TurnedAway,
     /// For `/usage`.
     pub ledger: Arc<Ledger>,
+    /// The brake, and what reaches background commands.
+    pub halt: Halt,
     /// The skills, whose commands `/help` names.
     pub shelf: Arc<Shelf>,
 }
@@ -499,6 +503,9 @@ impl Intake {
                     text.push('\n');
                     text.push_str(&lang::status_subagents(lang, labels.len(), labels.join(", ")));
                 }
+                if self.halt.is_on() {
+                    text.push_str(&format!("\n{}", lang::halt_said(lang)));
+                }
                 if role == Role::Owner {
                     text.push_str(&self.channel_lines(lang));
                     text.push_str(&self.model_lines(lang));
@@ -536,7 +543,9 @@ impl Intake {
             Command::Usage(UsageWish::Unclear(word)) => (lang::usage_unknown(lang, word), SessionChange::None),
             Command::BadQueueMode(name) => (lang::queue_mode_unknown(lang, name), SessionChange::None),
             // Decided before, by `decide`.
-            Command::Pair(_) | Command::Block(_) | Command::Unblock(_) => (lang::owner_only(lang), SessionChange::None),
+            Command::Pair(_) | Command::Block(_) | Command::Unblock(_) | Command::StopAll => {
+                (lang::owner_only(lang), SessionChange::None)
+            }
         })
     }
 
@@ -574,13 +583,15 @@ impl Intake {
         if self.inbox.find(&event.channel, &event.platform_id).await.map_err(unavailable)?.is_some() {
             return Ok(String::new());
         }
+        let by = || ledger::sender_key(event);
         let said = match command {
             Command::Pair(_) if event.conversation.kind == ConversationKind::Group => {
                 Ok(lang::pairing_not_in_groups(lang))
             }
-            Command::Pair(what) => self.pair(what, lang).await,
-            Command::Block(named) => self.block(named.as_deref(), entry, event, lang).await,
-            Command::Unblock(named) => self.unblock(named.as_deref(), entry, event, lang).await,
+            Command::StopAll => self.stop_all(event, lang).await,
+            Command::Pair(what) => acting_as(by(), self.pair(what, lang)).await,
+            Command::Block(named) => acting_as(by(), self.block(named.as_deref(), entry, event, lang)).await,
+            Command::Unblock(named) => acting_as(by(), self.unblock(named.as_deref(), entry, event, lang)).await,
             _ => Ok(lang::help(lang)),
         };
         said.or_else(|error| match error {
@@ -590,6 +601,16 @@ impl Intake {
             AccessError::BadWho(_) => Ok(lang::block_usage(lang)),
             AccessError::Store(error) => Err(unavailable(error)),
         })
+    }
+
+    /// Stops whatever runs, whoever's it is.
+    async fn stop_all(&self, event: &Inbound, lang: Lang) -> Result<String, AccessError> {
+        let ended = self.access.end_all(&ledger::sender_key(event)).await?;
+        // Also those that registered a moment ago and are not in the rows that were read.
+        self.running.stop_all();
+        let jobs = self.halt.end_jobs();
+        info!(turns = ended.running.len(), jobs, "an owner stopped everything");
+        Ok(lang::stopped_all(lang, ended.running.len(), jobs))
     }
 
     async fn pair(&self, what: &Pair, lang: Lang) -> Result<String, AccessError> {

@@ -122,6 +122,7 @@ async fn start_on(
         memories: crate::memory::Memories::default(),
         access,
         turned_away: Default::default(),
+        halt: Default::default(),
         ledger,
         doors: crate::config::doors::doors(&Default::default(), crate::lang::Lang::En),
         clock,

@@ -41,6 +41,7 @@ mod qq;
 mod queue;
 mod redelivery;
 mod schedule;
+mod security;
 mod silence;
 mod skills;
 mod spawn;

@@ -55,6 +55,7 @@ async fn real() -> Real {
                 work: WakeUp::default(),
                 lanes: LaneWakeUp::default(),
                 running: Running::default(),
+                halt: Default::default(),
                 health: Default::default(),
                 plans,
                 subagents: store.clone(),
