@@ -493,3 +493,40 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn row_31_more_than_five_people_are_not_named() {
+    let crowd: String = (0..9).map(|n| format!("@person{n} ")).collect();
+    let linked = |text: &str| text.matches('@').count();
+    assert_eq!((linked(&html(&crowd)[0]), linked(&plain(&crowd)[0])), (5, 5));
+    assert!(plain(&crowd)[0].contains("＠person8"), "and it is still read");
+    // Code and addresses name nobody.
+    let code = format!("```py\n{}```\nmail a@example.org", "@property\n".repeat(9));
+    assert_eq!(linked(&html(&code)[0]), 10);
+    // A link to a person would notify them.
+    assert!(!html("[x](tg://user?id=42) [y](TG:user?id=1)")[0].contains("<a "));
+}
+
+#[test]
+fn row_32_no_markup_of_a_model_is_telegrams() {
+    let long = format!("{}**{}", "a".repeat(TEXT_LIMIT - 3), "👩‍👩‍👧".repeat(40));
+    for text in [
+        "<a href=\"tg://user?id=1\"><a href=\"https://e.test\">x</a></a>",
+        "<b>open <i>never closed",
+        "`<b>` and ```\n<script>\n```",
+        "</pre></code><a href='https://e.test'>",
+        "[x](https://e.test/\"onclick=\"a)",
+        long.as_str(),
+    ] {
+        for piece in html(text) {
+            assert!(TextUnit::Utf16.len(&piece.replace("<b>", "").replace("</b>", "")) <= TEXT_LIMIT + 200);
+            for evil in ["<script", "href='", "<a href=\"tg:", "onclick=\"", "<a href=\"https://e.test\">x</a></a>"] {
+                assert!(!piece.contains(evil), "{evil} in {piece}");
+            }
+            for tag in ["a", "b", "i", "code", "pre"] {
+                let opened = piece.matches(&format!("<{tag}>")).count() + piece.matches(&format!("<{tag} ")).count();
+                assert_eq!(opened, piece.matches(&format!("</{tag}>")).count(), "{tag} in {piece}");
+            }
+        }
+    }
+}
