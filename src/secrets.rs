@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_shows_nothing_and_compares_by_hash() {
+    fn row_05_a_secret_shows_nothing_and_compares_by_hash() {
         let secret = Secret::new("sk-very-secret-value");
         assert_eq!(format!("{secret:?} {:#?}", Some(&secret)).matches("secret-value").count(), 0);
         assert!(secret.matches(b"sk-very-secret-value"));

@@ -742,7 +742,7 @@ async fn an_adapter_learns_that_the_peer_went_away() {
 }
 
 #[tokio::test]
-async fn bodies_have_bounds_whatever_their_headers_say() {
+async fn row_37_bodies_have_bounds_whatever_their_headers_say() {
     let limits = Limits { head: Duration::from_millis(200), body: Duration::from_millis(200), ..Limits::default() };
     let gateway = start(ServerConfig::default(), limits).await;
     let head = "POST /channels/echo/one HTTP/1.1\r\nHost: localhost\r\n";
@@ -804,7 +804,7 @@ async fn bodies_have_bounds_whatever_their_headers_say() {
 // ---- the page ----
 
 #[tokio::test]
-async fn the_page_has_nothing_inline_and_fetches_nothing_from_elsewhere() {
+async fn row_34_the_page_has_nothing_inline_and_fetches_nothing_from_elsewhere() {
     let gateway = gateway().await;
     let page = sent(gateway.get("/")).await.text().await.expect("text");
     assert!(!page.contains("<style") && !page.contains(" style=") && !page.contains(" onclick"), "{page}");

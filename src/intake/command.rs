@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_in_both_languages_and_their_disguises() {
+    fn row_38_commands_in_both_languages_and_their_disguises() {
         let table = [
             ("/help", Some(Command::Help)),
             ("／ＨＥＬＰ", Some(Command::Help)),
