@@ -8,19 +8,20 @@ use std::{borrow::Cow, collections::HashSet, sync::LazyLock};
 
 use regex::Regex;
 
-/// What a platform may take for a link: with a scheme, with `www.`, or a host with a path or a query. No bound of words in
-/// front: `x_https://…` is one for some.
-static LINK: LazyLock<Regex> = LazyLock::new(|| {
+/// How what a platform may take for a link begins: with a scheme, with `www.`, or a host with a path or a query. No bound of
+/// words in front: `x_https://…` is one for some.
+static BEGINS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r#"(?xi)
-        (?: [a-z][a-z0-9+.\-]{1,15} ://
-          | www\d{0,3}\.
-          | (?:[\p{L}\p{N}](?:[\p{L}\p{N}\-]{0,62}) \.)+ \p{L}{2,24} (?: :\d{1,5} )? [/?\#]
-        )
-        [^\s<>"`|{}\\^、。，；：！？（）【】《》「」『』“”]*"#,
+        r"(?xi)
+          [a-z][a-z0-9+.\-]{1,15} ://
+        | www\d{0,3}\.
+        | (?:[\p{L}\p{N}](?:[\p{L}\p{N}\-]{0,62}) \.)+ \p{L}{2,24} (?: :\d{1,5} )? [/?\#]",
     )
     .expect("the pattern is tested")
 });
+
+/// What no link goes on over.
+const ENDS: &str = "<>\"`|{}\\^、。，；：！？（）【】《》「」『』“”";
 
 /// The most links that are remembered.
 const MOST: usize = 10_000;
@@ -74,27 +75,44 @@ pub fn delinked<'a>(text: &'a str, known: &Known, going_on: bool) -> Cow<'a, str
     Cow::Owned(out)
 }
 
+/// The links of a text, in order; what is defanged is none.
 fn links(text: &str) -> impl Iterator<Item = &str> {
-    LINK.find_iter(text).map(|found| ended(found.as_str()))
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let begins = BEGINS.find_at(text, at)?;
+            let link = whole(&text[begins.start()..], begins.len());
+            at = begins.start() + link.len().max(begins.len());
+            let defanged = link.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("hxxp"));
+            if !defanged {
+                return Some(link);
+            }
+        }
+    })
 }
 
-/// Without what belongs to the sentence or to Markdown: closing marks, and a bracket that was not opened in it.
-fn ended(link: &str) -> &str {
-    let mut link = link;
-    let (mut depth, mut cut) = (0_i32, link.len());
-    for (at, c) in link.char_indices() {
+/// The link that a text begins with, of which so many bytes are found: up to a blank or a mark, without what belongs to the
+/// sentence or to Markdown, which is closing marks, and a bracket that was not opened in it.
+fn whole(text: &str, found: usize) -> &str {
+    let mut depth = 0_i32;
+    let mut end = text.len();
+    for (at, c) in text.char_indices() {
         match c {
             '(' | '[' => depth += 1,
-            ')' | ']' if depth == 0 => {
-                cut = at;
+            ')' | ']' if depth > 0 => depth -= 1,
+            ')' | ']' => {
+                end = at;
                 break;
             }
-            ')' | ']' => depth -= 1,
+            c if c.is_whitespace() || c.is_control() || ENDS.contains(c) => {
+                end = at;
+                break;
+            }
             _ => {}
         }
     }
-    link = &link[..cut];
-    link.trim_end_matches(['.', ',', ';', ':', '!', '?', '\'', '*', '_', '~'])
+    let link = text[..end.max(found)].trim_end_matches(['.', ',', ';', ':', '!', '?', '\'', '*', '_', '~']);
+    if link.len() < found { &text[..found] } else { link }
 }
 
 /// How links are compared: as they are written, but for a slash at the end.
@@ -141,6 +159,8 @@ mod tests {
             ("https://e.test/?d=SECRET", "hxxps://e[.]test/?d=SECRET"),
             ("![](https://e.test/p.png?d=S)", "![](hxxps://e[.]test/p.png?d=S)"),
             ("[https://example.org/a?b=1](HTTPS://e.test/x)", "[https://example.org/a?b=1](hxxps://e[.]test/x)"),
+            ("[a](https://e.test/1)[b](https://e.test/2)", "[a](hxxps://e[.]test/1)[b](hxxps://e[.]test/2)"),
+            ("https://example.org/a?b=1](https://e.test/(x", "https://example.org/a?b=1](hxxps://e[.]test/(x"),
             ("<https://e.test/x>", "<hxxps://e[.]test/x>"),
             ("看这里：https://e.test/泄露。好吗", "看这里：hxxps://e[.]test/泄露。好吗"),
             ("e.test/?d=S and www.e.test", "e[.]test/?d=S and www[.]e[.]test"),
