@@ -39,7 +39,7 @@ use crate::{
     http::{self, Http, hooks::Calls, initiative::Initiative},
     inbox::{Running, WakeUp},
     intake::{
-        Intake, SenderRates,
+        self, Intake, SenderRates,
         pairing::{Access, Reach},
         route::{Bindings, Links},
         turned_away::TurnedAway,
@@ -675,6 +675,15 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         senders: SenderRates::default(),
         turned_away: TurnedAway::default(),
         ledger: Arc::clone(&ledger),
+        teller: Some(intake::abuse::Teller {
+            chats: Chats {
+                rows: Arc::clone(&store) as Arc<dyn ChatStore>,
+                channels: channels.clone(),
+                access: Arc::clone(&access),
+            },
+            rows: Arc::clone(&store) as Arc<dyn audit::AuditStore>,
+            lanes: lanes.clone(),
+        }),
         halt: halt.clone(),
         shelf: Arc::clone(&shelf),
     });

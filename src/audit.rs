@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::store::StoreError;
+use crate::store::{LaneKey, NewPart, StoreError};
 
 /// The hash before the first row.
 pub const BEGINNING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -259,6 +259,9 @@ fn is_secret(key: &str) -> bool {
 pub trait AuditStore: Send + Sync + 'static {
     /// Writes these, in order, in one transaction.
     async fn audit(&self, events: Vec<Event>) -> Result<(), StoreError>;
+
+    /// Writes one down and stores what is told of it, in one transaction; the lanes to wake.
+    async fn tell(&self, event: Event, parts: Vec<NewPart>) -> Result<Vec<LaneKey>, StoreError>;
 
     /// Rows after `after`, oldest first, of that kind and since that time (epoch milliseconds) where one is given.
     async fn audit_rows(

@@ -47,6 +47,7 @@ use crate::{
     upkeep::Ready,
 };
 
+pub mod abuse;
 pub mod access;
 pub mod command;
 pub mod context;
@@ -107,6 +108,8 @@ pub struct Intake {
     pub turned_away: TurnedAway,
     /// For `/usage`.
     pub ledger: Arc<Ledger>,
+    /// Tells the owner who is not heard for a while; `None`: nobody is told.
+    pub teller: Option<abuse::Teller>,
     /// The brake, and what reaches background commands.
     pub halt: Halt,
     /// The skills, whose commands `/help` names.
@@ -292,6 +295,15 @@ impl Intake {
                 return Ok(ignored(&event, why));
             }
         };
+        if role < Role::Owner
+            && let Some(paused) = self.ledger.refusals().paused(&ledger::sender_key(&event), self.clock.monotonic())
+        {
+            self.turned_away.remember(&event, IgnoredReason::Blocked, false, None, now);
+            if let (true, Some(teller)) = (paused.new, &self.teller) {
+                teller.tell(&event, paused.left, now).await;
+            }
+            return Ok(ignored(&event, IgnoredReason::Blocked));
+        }
         if let (Some(limit), true) = (self.limits.per_sender_per_min, role < Role::Owner)
             && let Some(wait) = self.senders.take(&event, limit, self.clock.monotonic())
         {

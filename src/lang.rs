@@ -2507,6 +2507,10 @@ catalogue! {
         en: "{kind} is no kind of row: effect, approval, access, grant, config, login, halt",
         zh: "没有 {kind} 这一类：effect、approval、access、grant、config、login、halt",
     }
+    abuse_paused(who, channel, minutes) {
+        en: "{who} on {channel} ran into the day's budget again and again and is not heard for {minutes} minutes. `/block {who}` shuts them out for good; `[limits.budget.member] sender_day_tokens` allows more.",
+        zh: "{channel} 上的 {who} 多次用尽当日额度，{minutes} 分钟内不再响应。`/拉黑 {who}` 可永久拉黑；调高 `[limits.budget.member] sender_day_tokens` 可放宽额度。",
+    }
     audit_bad_since(when) {
         en: "{when} is neither a day (2026-11-30) nor a moment (2026-11-30T08:00:00Z)",
         zh: "{when} 既不是日期（2026-11-30）也不是时刻（2026-11-30T08:00:00Z）",

@@ -51,6 +51,7 @@ async fn kit_with(edits: Edits, more: &str) -> Kit {
         lanes: LaneWakeUp::default(),
         running: Running::default(),
         halt: Default::default(),
+        teller: None,
         health: Default::default(),
         journal: Journal::new(),
         subagents: store.clone(),

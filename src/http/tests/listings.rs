@@ -56,6 +56,7 @@ async fn real() -> Real {
                 lanes: LaneWakeUp::default(),
                 running: Running::default(),
                 halt: Default::default(),
+                teller: None,
                 health: Default::default(),
                 plans,
                 subagents: store.clone(),

@@ -6,12 +6,12 @@ use serde_json::{Value, json as value};
 use sqlx::sqlite::SqliteRow;
 
 use super::{
-    SqliteStore, get, json,
+    SqliteStore, get, json, outbox,
     writer::{Tx, Write},
 };
 use crate::{
     audit::{self, AuditRow, AuditStore, Event, Head, Kind},
-    store::{StepKind, StepRecord, StepState, StoreError},
+    store::{LaneKey, NewPart, StepKind, StepRecord, StepState, StoreError},
     tools::Effect,
 };
 
@@ -19,6 +19,10 @@ use crate::{
 impl AuditStore for SqliteStore {
     async fn audit(&self, events: Vec<Event>) -> Result<(), StoreError> {
         self.write(Append(events)).await
+    }
+
+    async fn tell(&self, event: Event, parts: Vec<NewPart>) -> Result<Vec<LaneKey>, StoreError> {
+        self.write(Tell { event, parts }).await
     }
 
     async fn audit_rows(
@@ -81,6 +85,21 @@ impl Write for Append {
             append(tx, event).await?;
         }
         Ok(())
+    }
+}
+
+struct Tell {
+    event: Event,
+    parts: Vec<NewPart>,
+}
+
+#[async_trait]
+impl Write for Tell {
+    type Answer = Vec<LaneKey>;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<LaneKey>, StoreError> {
+        append(tx, &self.event).await?;
+        Ok(outbox::insert_pending(tx, &self.parts, None).await?.lanes)
     }
 }
 
