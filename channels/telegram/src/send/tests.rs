@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{Router, extract::State, http::StatusCode, response::IntoResponse};
 use channel_api::{ChannelId, PartId, Reply, contract::SendClass};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::*;
