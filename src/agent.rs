@@ -1062,7 +1062,7 @@ impl Drive<'_> {
         let Some(tool) = self.tools.get(&call.name) else {
             return Err(ToolError::TellModel(format!("there is no tool `{}`", call.name)));
         };
-        if call.effect == Effect::Effect && self.control.halt.is_on() {
+        if call.effect != Effect::Read && self.control.halt.is_on() {
             return Err(ToolError::TellModel(lang::halt_said(self.lang())));
         }
         let context = self.context(&call.call_id)?;

@@ -127,7 +127,7 @@ pub(super) async fn append(tx: &mut Tx<'_>, event: &Event) -> Result<(), StoreEr
 
 /// Writes down an effect's start or end; other steps are the journal's alone.
 pub(super) async fn append_step(tx: &mut Tx<'_>, turn: &TurnId, step: &StepRecord) -> Result<(), StoreError> {
-    if step.kind != StepKind::Tool || step.effect != Some(Effect::Effect) {
+    if step.kind != StepKind::Tool || matches!(step.effect, None | Some(Effect::Read)) {
         return Ok(());
     }
     let of = sqlx::query(
