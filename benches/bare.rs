@@ -85,6 +85,7 @@ pub fn entry(conversation: &str, id: &str, now: i64) -> NewEntry {
         errand: None,
         mode: QueueMode::Collect,
         mode_fixed: false,
+        alone: false,
         not_before: 0,
         hold: None,
         received_at: now,

@@ -32,6 +32,7 @@ use self::{
 use crate::{
     config::nearest,
     errand::{ErrandKind, Order},
+    halt::Halt,
     inbox::QueueConfig,
     intake::{
         command::{Command, ModelWish},
@@ -46,7 +47,7 @@ use crate::{
     model::{Message, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage, Waiting, audio::Ears},
     plan::{Plan, Plans},
     policy::{Asker, Role, ToolPolicies, ToolPolicy, Verdict, decide},
-    reply::{HoldBack, Policy},
+    reply::{HoldBack, Policy, links},
     session::SessionKey,
     skills::{self, Skill, Skills, command::Asked},
     store::{
@@ -302,6 +303,8 @@ pub struct Control {
     pub drained: CancellationToken,
     /// Told when a step has finished: the turn is no longer suspect.
     pub clear: watch::Sender<bool>,
+    /// The brake: while it is on, tools that do something refuse.
+    pub halt: Halt,
 }
 
 /// A turn that ended, for commit 2.
@@ -560,6 +563,7 @@ impl Agent {
             prompt: Value::Null,
             asker,
             outside: false,
+            known: links::Known::default(),
             entries: claim.entries.clone(),
             did: Did::default(),
             max_rounds: self.config.max_rounds,
@@ -698,6 +702,8 @@ struct Drive<'a> {
     asker: Asker,
     /// Something from outside was read.
     outside: bool,
+    /// The links that people wrote and tools gave; filled once something from outside was read.
+    known: links::Known,
     entries: Vec<InboxEntry>,
     /// What its finished steps add up to.
     did: Did,
@@ -747,10 +753,18 @@ impl Drive<'_> {
 
     async fn end(mut self, ending: turn::Ending) -> Result<TurnRun, RunError> {
         let report = self.report(&ending).await;
+        self.learn_links();
         let ended = match ending {
+            turn::Ending::Answer { text, cut: false, .. } if self.outside => {
+                Ended::Answer(links::delinked(&text, &self.known, false).into_owned())
+            }
             turn::Ending::Answer { text, cut: false, .. } => Ended::Answer(text),
             turn::Ending::Answer { text, cut: true, .. } => {
                 let lang = Lang::of_text(&text).unwrap_or_else(Lang::current);
+                let text = match self.outside {
+                    true => links::delinked(&text, &self.known, false).into_owned(),
+                    false => text,
+                };
                 Ended::Answer(format!("{text}\n\n{}", lang::turn_cut(lang)))
             }
             turn::Ending::Stopped => Ended::Stopped,
@@ -775,6 +789,22 @@ impl Drive<'_> {
             summary: None,
             then: None,
         })
+    }
+
+    /// In a turn that read something from outside: which links may be in its answer.
+    fn learn_links(&mut self) {
+        if !self.outside {
+            return;
+        }
+        let known = &mut self.known;
+        self.entries.iter().for_each(|entry| known.learn(&entry.inbound.text));
+        for message in &self.turn.exchange() {
+            match message {
+                Message::User { text, .. } => known.learn(text),
+                Message::Tool { text, .. } => known.learn(text),
+                _ => {}
+            }
+        }
     }
 
     /// The language of the newest message.
@@ -863,6 +893,12 @@ impl Drive<'_> {
             }
         };
         let (started_at, began) = (clock.now_ms(), clock.monotonic());
+        if self.outside {
+            request.messages.iter().for_each(|message| match message {
+                Message::User { text, .. } | Message::Tool { text, .. } => self.known.learn(text),
+                _ => {}
+            });
+        }
         self.sizes = self.agent.prefixes.measure(&self.lease.session, &request);
         let progress = Live::new(self);
         let cancel = CancellationToken::new();
@@ -1026,6 +1062,9 @@ impl Drive<'_> {
         let Some(tool) = self.tools.get(&call.name) else {
             return Err(ToolError::TellModel(format!("there is no tool `{}`", call.name)));
         };
+        if call.effect != Effect::Read && self.control.halt.is_on() {
+            return Err(ToolError::TellModel(lang::halt_said(self.lang())));
+        }
         let context = self.context(&call.call_id)?;
         let mut result = tokio::select! {
             result = tool.call(call.args.clone(), &context) => result.map(|output| output.text),
@@ -1167,6 +1206,8 @@ struct Live<'a> {
     state: Mutex<Preview>,
     /// The models that did not answer, and why.
     passed: Mutex<Vec<Value>>,
+    /// Something from outside was read: the links that may be shown.
+    known: Option<links::Known>,
 }
 
 #[derive(Default)]
@@ -1195,6 +1236,7 @@ impl<'a> Live<'a> {
             state: Mutex::new(Preview::after(&screen.before, &drive.shown)),
             lang: drive.lang(),
             passed: Mutex::default(),
+            known: drive.outside.then(|| drive.known.clone()),
             screen,
         }
     }
@@ -1224,6 +1266,10 @@ impl<'a> Live<'a> {
     }
 
     fn show(&self, state: &mut Preview, text: String) {
+        let text = match &self.known {
+            Some(known) => links::delinked(&text, known, true).into_owned(),
+            None => text,
+        };
         if text.len() <= state.shown.len() {
             return;
         }
@@ -1312,6 +1358,7 @@ mod tests {
             lang: Lang::En,
             state: Mutex::default(),
             passed: Mutex::default(),
+            known: None,
         };
         let mut all = String::new();
         let mut take = || {

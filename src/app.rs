@@ -22,6 +22,7 @@ use tracing::{info, warn};
 use crate::{
     addressees::AddresseeStore,
     agent::{Agent, AgentConfig, Agents, SilentReplies, briefing::Briefing, prefix::Prefixes},
+    audit,
     channels::{self, BuildChannel, Channels, Entry},
     chats::{ChatStore, Chats},
     clock::SystemClock,
@@ -33,11 +34,12 @@ use crate::{
     delivery::{Delivery, Pace},
     egress::Egress,
     errand::Errands,
+    halt::Halt,
     heartbeat::{self, Heartbeat, rows::InitiativeStore},
     http::{self, Http, hooks::Calls, initiative::Initiative},
     inbox::{Running, WakeUp},
     intake::{
-        Intake, SenderRates,
+        self, Intake, SenderRates,
         pairing::{Access, Reach},
         route::{Bindings, Links},
         turned_away::TurnedAway,
@@ -66,7 +68,7 @@ use crate::{
     skills::{self, ProcessEnv, Shelf, Skills, variables::Keyring},
     store::{
         AccessStore, Apology, BootId, ChannelStore, InboxStore, LedgerStore, OutboxStore, SessionStore, Store,
-        TurnStore, Upkeep,
+        TurnStore,
         note::NoteStore,
         sqlite::{OpenError, SqliteStore},
     },
@@ -590,6 +592,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     if config.tools.exec.enabled {
         warn!("{}", lang::door_exec_wide(Lang::current()));
     }
+    let halt = begin_audit(loaded, &store, &clock).await.map_err(StartError::Recover)?;
     let journal = Journal::new();
     let (work, lanes, running) = (WakeUp::default(), LaneWakeUp::default(), Running::default());
     let media = open_media(loaded, &clock);
@@ -637,6 +640,11 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         rests: health.models(),
     };
     let agents = build_agents(loaded, &shelf, &store, &journal, &clock, &shared)?;
+    for id in std::iter::once("main").chain(config.agents.keys().map(String::as_str)) {
+        if let Some(agent) = agents.get(id) {
+            halt.reaches(&agent.works.commands, id);
+        }
+    }
     let reach = Reach { running: running.clone(), journal: journal.clone(), lanes: lanes.clone(), work: work.clone() };
     let access = open_access(&store, &channels, &clock, reach).await.map_err(StartError::Recover)?;
     let doors = doors(config, Lang::current());
@@ -667,6 +675,16 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         senders: SenderRates::default(),
         turned_away: TurnedAway::default(),
         ledger: Arc::clone(&ledger),
+        teller: Some(intake::abuse::Teller {
+            chats: Chats {
+                rows: Arc::clone(&store) as Arc<dyn ChatStore>,
+                channels: channels.clone(),
+                access: Arc::clone(&access),
+            },
+            rows: Arc::clone(&store) as Arc<dyn audit::AuditStore>,
+            lanes: lanes.clone(),
+        }),
+        halt: halt.clone(),
         shelf: Arc::clone(&shelf),
     });
     let watched: Arc<dyn channel_api::Intake> = Arc::new(Watched {
@@ -714,6 +732,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         running,
         journal: journal.clone(),
         marks,
+        halt: halt.clone(),
         boot: boot.clone(),
         clock: Arc::clone(&clock),
         turns: config.agent.workers as usize,
@@ -742,6 +761,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     );
     let woken = WakeUp::default();
     let heartbeat = Heartbeat {
+        halt: halt.clone(),
         beats: beats.clone(),
         hook_role: config.hooks.role,
         rows: Arc::clone(&store) as Arc<dyn InitiativeStore>,
@@ -753,6 +773,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         clock: Arc::clone(&clock),
     };
     let scheduler = Scheduler {
+        halt: halt.clone(),
         schedules: schedules.clone(),
         chats: chats.clone(),
         work: work.clone(),
@@ -791,6 +812,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         doors,
         initiative: Some(initiative),
         turned_away: intake.turned_away.clone(),
+        halt,
         ledger,
         clock: Arc::clone(&clock),
         ready: ready_flag.clone(),
@@ -816,14 +838,8 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         .filter_map(|entry| Some((Arc::clone(&entry.channel), contexts.get(entry.channel.id())?.clone())))
         .collect();
     life.station("channels", supervisor::run(adapters, health));
-    let upkeep = upkeep::run(
-        Arc::clone(&store) as Arc<dyn Upkeep>,
-        media,
-        Arc::clone(&clock),
-        ready_flag.clone(),
-        stopping,
-        Arc::clone(&damaged),
-    );
+    let upkeep =
+        upkeep::run(Arc::clone(&store), media, Arc::clone(&clock), ready_flag.clone(), stopping, Arc::clone(&damaged));
     life.station("upkeep", upkeep);
     data.announce(&boot, &url)?;
     ready_flag.started();
@@ -849,6 +865,26 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         Ended::Cleanly => RunEnd::Cleanly,
         Ended::TaskDied(name) => RunEnd::TaskDied(name),
     })
+}
+
+/// Writes down in the audit log that the gateway starts and by which configuration, names the log's end in the log file,
+/// and reads whether it is halted.
+async fn begin_audit(
+    loaded: &Loaded,
+    store: &Arc<dyn Store>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Halt, crate::store::StoreError> {
+    let config = audit::hash_of(&loaded.show_json());
+    let (at, who, what) = (clock.now_ms(), audit::GATEWAY.to_owned(), "configuration read".to_owned());
+    let detail = serde_json::json!({ "config_sha256": config, "version": env!("CARGO_PKG_VERSION") });
+    store.audit(vec![audit::Event { at, kind: audit::Kind::Config, who, what, detail }]).await?;
+    audit::log_head(&store.audit_head().await?);
+    let halt = Halt::default();
+    if let Some((_, who)) = store.halted().await? {
+        halt.set(true);
+        warn!(who, "{}", lang::halt_said(Lang::current()));
+    }
+    Ok(halt)
 }
 
 /// What the sender of a message gets that killed the process three times.

@@ -8,6 +8,7 @@ use self::exit::Exit;
 use crate::{config::Env, lang::Lang};
 
 mod access;
+mod audit;
 mod channels;
 mod chat;
 mod client;
@@ -15,6 +16,7 @@ mod config;
 mod dlq;
 mod doctor;
 pub mod exit;
+mod halt;
 mod heartbeat;
 mod init;
 mod logs;
@@ -70,6 +72,12 @@ enum Verb {
     Pairing(pairing::Pairing),
     /// Shuts people out. 拉黑或恢复。
     Access(access::Access),
+    /// What was done and decided. 查看和校验审计日志。
+    Audit(audit::Audit),
+    /// Begins nothing new until `resume`. 暂停：不再开始任何新的处理。
+    Halt(halt::Halt),
+    /// Goes on after `halt`. 恢复。
+    Resume(halt::Resume),
     /// Lists, shows, searches, resets, exports conversations. 查看、搜索、重置、导出会话。
     Sessions(sessions::Sessions),
     /// Shows what happened in one turn. 显示一次处理的全过程。
@@ -123,6 +131,9 @@ pub fn main() -> ExitCode {
         Verb::Channels(channels) => channels.run(config, &env),
         Verb::Pairing(pairing) => pairing.run(config, &env),
         Verb::Access(access) => access.run(config, &env),
+        Verb::Audit(audit) => audit.run(config, &env),
+        Verb::Halt(halt) => halt.run(config, &env),
+        Verb::Resume(resume) => resume.run(config, &env),
         Verb::Sessions(sessions) => sessions.run(config, &env),
         Verb::Trace(trace) => trace.run(config, &env),
         Verb::Usage(usage) => usage.run(config, &env),

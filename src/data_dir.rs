@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{os, secrets::Secret, store::BootId};
+use crate::{http::config::is_strong_token, os, secrets::Secret, store::BootId};
 
 /// `data/`, held by one process at a time.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ pub const TOKEN: &str = "token";
 pub fn read_token(dir: &Path) -> io::Result<Secret> {
     let text = std::fs::read_to_string(dir.join(TOKEN))?;
     let text = text.trim();
-    if text.len() < 43 || text.chars().any(|c| !c.is_ascii_graphic()) {
+    if !is_strong_token(text) {
         let what = "this is not a gateway token (32 random bytes in hex); delete the file and a new one is made";
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }

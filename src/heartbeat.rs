@@ -78,6 +78,8 @@ pub fn beats(config: &HeartbeatConfig, agents: &BTreeMap<String, PathBuf>, lang:
 
 /// Ticks and wakes.
 pub struct Heartbeat {
+    /// The brake: nothing is begun while it is on.
+    pub halt: crate::halt::Halt,
     /// Whose.
     pub beats: Vec<Beat>,
     /// What a program's word may do.
@@ -121,7 +123,8 @@ impl Heartbeat {
         let mut pulses: Vec<Pulse> = self.beats.iter().map(|_| Pulse::default()).collect();
         while !stopping.is_cancelled() {
             let mut wait = LOOK_AROUND;
-            for (beat, pulse) in self.beats.iter().zip(&mut pulses) {
+            let resting = self.halt.is_on();
+            for (beat, pulse) in self.beats.iter().zip(&mut pulses).filter(|_| !resting) {
                 match self.look(beat, pulse).await {
                     Ok(next) => wait = wait.min(next),
                     Err(error) => warn!(%error, agent = beat.agent, "the heartbeat could not be looked after"),

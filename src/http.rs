@@ -18,14 +18,15 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{auth::Auth, config::ServerConfig, error::Refusal};
 use crate::{
-    agent::Agents, channels::Channels, config::doors::Door, inbox::WakeUp, intake, journal::Journal, ledger::Ledger,
-    memory::Memories, os, store::Store, supervisor::Health, upkeep::Ready,
+    agent::Agents, channels::Channels, config::doors::Door, halt::Halt, inbox::WakeUp, intake, journal::Journal,
+    ledger::Ledger, memory::Memories, os, store::Store, supervisor::Health, upkeep::Ready,
 };
 
 pub mod config;
 pub mod web;
 
 mod api;
+mod audit;
 mod auth;
 mod body;
 mod channels;
@@ -74,6 +75,8 @@ pub struct Http {
     pub initiative: Option<initiative::Initiative>,
     /// For `/api/doors`: where messages were turned away.
     pub turned_away: intake::turned_away::TurnedAway,
+    /// The brake, for `/api/halt`.
+    pub halt: Halt,
     /// For `/metrics`.
     pub ledger: Arc<Ledger>,
     /// The time.
@@ -264,6 +267,12 @@ fn routes() -> Vec<Route> {
         get("/api/memory/quarantine", Token, routing::get(memory::held)),
         post("/api/memory/quarantine/{id}/accept", Token, routing::post(memory::accept)),
         post("/api/memory/quarantine/{id}/drop", Token, routing::post(memory::discard)),
+        get("/api/audit", Token, routing::get(audit::rows)),
+        post("/api/audit/verify", Token, routing::post(audit::verify)),
+        post("/api/audit/grant", Token, routing::post(audit::grant)),
+        get("/api/halt", Token, routing::get(audit::halted)),
+        post("/api/halt", Token, routing::post(audit::halt)),
+        post("/api/resume", Token, routing::post(audit::resume)),
         get("/metrics", Token, routing::get(metrics::page)),
     ]
 }

@@ -8,6 +8,7 @@ use channel_api::{InboxId, TurnId};
 use serde_json::{Value, json};
 
 use crate::{
+    audit::{self, Head},
     session::SessionKey,
     store::{DeadResolution, SpentAsk, SpentBy, SpentOf, Store, StoreError, TurnsOf},
 };
@@ -89,6 +90,30 @@ pub enum Query {
     RunSchedule(String),
     /// `GET /api/heartbeat` → `{"heartbeat": [TickRow + "run": RunState]}`.
     Heartbeat,
+    /// `GET /api/audit?after=&since=&kind=&limit=` → `{"audit": [AuditRow], "next"}`, oldest first.
+    Audit {
+        /// After this row.
+        after: i64,
+        /// From this time on, epoch milliseconds.
+        since: i64,
+        /// Of this kind.
+        kind: Option<String>,
+        /// At most this many.
+        limit: u32,
+    },
+    /// `POST /api/audit/verify {"heads"}` → `{"head": Head | null, "broken": Broken | null}`.
+    VerifyAudit(Vec<Head>),
+    /// `POST /api/audit/grant {"what", "detail"}` → `{}`: the command line allowed a skill or a server something.
+    Granted {
+        /// What.
+        what: String,
+        /// To whom.
+        detail: Value,
+    },
+    /// `GET /api/halt` → `{"halted": {"at", "who"} | null}`.
+    Halted,
+    /// `POST /api/halt` or `POST /api/resume` → `{"halted": bool, "changed": bool}`.
+    SetHalted(bool),
 }
 
 /// A question as a request to a running gateway.
@@ -165,6 +190,23 @@ impl Query {
             Self::CancelSchedule(id) => Request { method: Method::Delete, ..of(&["api", "schedules", id], vec![]) },
             Self::RunSchedule(id) => Request { method: Method::Post, ..of(&["api", "schedules", id, "run"], vec![]) },
             Self::Heartbeat => of(&["api", "heartbeat"], vec![]),
+            Self::Audit { after, since, kind, limit } => {
+                let mut query = vec![number(limit), ("after", after.to_string()), ("since", since.to_string())];
+                query.extend(kind.iter().map(|kind| ("kind", kind.clone())));
+                of(&["api", "audit"], query)
+            }
+            Self::VerifyAudit(heads) => {
+                let body = json!({ "heads": heads });
+                Request { method: Method::Post, body, ..of(&["api", "audit", "verify"], vec![]) }
+            }
+            Self::Granted { what, detail } => {
+                let body = json!({ "what": what, "detail": detail });
+                Request { method: Method::Post, body, ..of(&["api", "audit", "grant"], vec![]) }
+            }
+            Self::Halted => of(&["api", "halt"], vec![]),
+            Self::SetHalted(on) => {
+                Request { method: Method::Post, ..of(&["api", if *on { "halt" } else { "resume" }], vec![]) }
+            }
         }
     }
 }
@@ -249,6 +291,29 @@ pub async fn answer(store: &dyn Store, query: &Query, now: i64) -> Result<Value,
                 ticks.push(shown);
             }
             json!({ "heartbeat": ticks })
+        }
+        Query::Audit { after, since, kind, limit } => {
+            let rows = store.audit_rows(*after, *since, kind.as_deref(), most(limit)).await?;
+            let next = last_of_full(&rows, *limit).map(|row| row.seq);
+            json!({ "audit": rows, "next": next })
+        }
+        Query::VerifyAudit(heads) => match audit::verify(store, heads).await? {
+            Ok(head) => json!({ "head": head, "broken": null }),
+            Err(broken) => json!({ "head": null, "broken": broken }),
+        },
+        Query::Granted { what, detail } => {
+            let (what, detail) = (what.clone(), audit::short_form(detail));
+            let who = audit::actor();
+            store.audit(vec![audit::Event { at: now, kind: audit::Kind::Grant, who, what, detail }]).await?;
+            json!({})
+        }
+        Query::Halted => {
+            let halted = store.halted().await?.map(|(at, who)| json!({ "at": at, "who": who }));
+            json!({ "halted": halted })
+        }
+        Query::SetHalted(on) => {
+            let changed = store.set_halted(*on, &audit::actor(), now).await?;
+            json!({ "halted": on, "changed": changed })
         }
     })
 }

@@ -22,8 +22,10 @@ use self::{
     turned_away::TurnedAway,
 };
 use crate::{
+    audit::acting_as,
     channels::{self, Channels, Entry},
     config::LimitsConfig,
+    halt::Halt,
     inbox::{Edits, QueueConfig, Running, WakeUp},
     journal::Journal,
     lang::{self, Lang},
@@ -45,6 +47,7 @@ use crate::{
     upkeep::Ready,
 };
 
+pub mod abuse;
 pub mod access;
 pub mod command;
 pub mod context;
@@ -105,6 +108,10 @@ pub struct Intake {
     pub turned_away: TurnedAway,
     /// For `/usage`.
     pub ledger: Arc<Ledger>,
+    /// Tells the owner who is not heard for a while; `None`: nobody is told.
+    pub teller: Option<abuse::Teller>,
+    /// The brake, and what reaches background commands.
+    pub halt: Halt,
     /// The skills, whose commands `/help` names.
     pub shelf: Arc<Shelf>,
 }
@@ -288,6 +295,15 @@ impl Intake {
                 return Ok(ignored(&event, why));
             }
         };
+        if role < Role::Owner
+            && let Some(paused) = self.ledger.refusals().paused(&ledger::sender_key(&event), self.clock.monotonic())
+        {
+            self.turned_away.remember(&event, IgnoredReason::Blocked, false, None, now);
+            if let (true, Some(teller)) = (paused.new, &self.teller) {
+                teller.tell(&event, paused.left, now).await;
+            }
+            return Ok(ignored(&event, IgnoredReason::Blocked));
+        }
         if let (Some(limit), true) = (self.limits.per_sender_per_min, role < Role::Owner)
             && let Some(wait) = self.senders.take(&event, limit, self.clock.monotonic())
         {
@@ -499,6 +515,9 @@ impl Intake {
                     text.push('\n');
                     text.push_str(&lang::status_subagents(lang, labels.len(), labels.join(", ")));
                 }
+                if self.halt.is_on() {
+                    text.push_str(&format!("\n{}", lang::halt_said(lang)));
+                }
                 if role == Role::Owner {
                     text.push_str(&self.channel_lines(lang));
                     text.push_str(&self.model_lines(lang));
@@ -536,7 +555,9 @@ impl Intake {
             Command::Usage(UsageWish::Unclear(word)) => (lang::usage_unknown(lang, word), SessionChange::None),
             Command::BadQueueMode(name) => (lang::queue_mode_unknown(lang, name), SessionChange::None),
             // Decided before, by `decide`.
-            Command::Pair(_) | Command::Block(_) | Command::Unblock(_) => (lang::owner_only(lang), SessionChange::None),
+            Command::Pair(_) | Command::Block(_) | Command::Unblock(_) | Command::StopAll => {
+                (lang::owner_only(lang), SessionChange::None)
+            }
         })
     }
 
@@ -574,13 +595,15 @@ impl Intake {
         if self.inbox.find(&event.channel, &event.platform_id).await.map_err(unavailable)?.is_some() {
             return Ok(String::new());
         }
+        let by = || ledger::sender_key(event);
         let said = match command {
             Command::Pair(_) if event.conversation.kind == ConversationKind::Group => {
                 Ok(lang::pairing_not_in_groups(lang))
             }
-            Command::Pair(what) => self.pair(what, lang).await,
-            Command::Block(named) => self.block(named.as_deref(), entry, event, lang).await,
-            Command::Unblock(named) => self.unblock(named.as_deref(), entry, event, lang).await,
+            Command::StopAll => self.stop_all(event, lang).await,
+            Command::Pair(what) => acting_as(by(), self.pair(what, lang)).await,
+            Command::Block(named) => acting_as(by(), self.block(named.as_deref(), entry, event, lang)).await,
+            Command::Unblock(named) => acting_as(by(), self.unblock(named.as_deref(), entry, event, lang)).await,
             _ => Ok(lang::help(lang)),
         };
         said.or_else(|error| match error {
@@ -590,6 +613,16 @@ impl Intake {
             AccessError::BadWho(_) => Ok(lang::block_usage(lang)),
             AccessError::Store(error) => Err(unavailable(error)),
         })
+    }
+
+    /// Stops whatever runs, whoever's it is.
+    async fn stop_all(&self, event: &Inbound, lang: Lang) -> Result<String, AccessError> {
+        let ended = self.access.end_all(&ledger::sender_key(event)).await?;
+        // Also those that registered a moment ago and are not in the rows that were read.
+        self.running.stop_all();
+        let jobs = self.halt.end_jobs();
+        info!(turns = ended.running.len(), jobs, "an owner stopped everything");
+        Ok(lang::stopped_all(lang, ended.running.len(), jobs))
     }
 
     async fn pair(&self, what: &Pair, lang: Lang) -> Result<String, AccessError> {

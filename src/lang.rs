@@ -2462,6 +2462,59 @@ catalogue! {
         en: "There is no plan in this conversation. I make one for tasks with several steps.",
         zh: "当前对话没有计划。遇到多步骤的任务时我会列出计划。",
     }
+    // ---- the audit log and the brake ----
+    stopped_all(turns, jobs) {
+        en: "Stopped everything: {turns} running, {jobs} background commands. New messages are answered as before; `crawfish halt` keeps anything new from being begun.",
+        zh: "已全部停止：{turns} 个处理中的任务，{jobs} 个后台命令。新消息照常处理；用 `crawfish halt` 可以暂停一切新处理。",
+    }
+    halt_said() {
+        en: "The gateway is halted: messages are kept, nothing new is begun. `crawfish resume` ends it.",
+        zh: "网关已暂停：消息会保留，不会开始任何新的处理。用 `crawfish resume` 恢复。",
+    }
+    halt_on() {
+        en: "Halted: messages are kept, nothing new is begun, tools that do something refuse. `crawfish resume` ends it; `/stop all` in a chat stops what runs.",
+        zh: "已暂停：消息会保留，不再开始任何新的处理，会产生影响的工具拒绝执行。用 `crawfish resume` 恢复；在聊天里发 `/停止 全部` 可停止正在运行的任务。",
+    }
+    halt_off() {
+        en: "Work goes on.",
+        zh: "已恢复。",
+    }
+    audit_holds(rows, hash) {
+        en: "The audit log holds: {rows} rows, the last is {hash}",
+        zh: "审计日志完整：共 {rows} 条，末条哈希 {hash}",
+    }
+    audit_broken(row, why) {
+        en: "The audit log is broken at row {row}: {why}. Keep the file as it is and compare it with a backup.",
+        zh: "审计日志在第 {row} 条处损坏：{why}。请保留原文件并与备份比对。",
+    }
+    audit_changed() {
+        en: "it was changed after it was written",
+        zh: "写入后被改动过",
+    }
+    audit_missing() {
+        en: "it is missing",
+        zh: "该条缺失",
+    }
+    audit_unchained() {
+        en: "it does not follow the row before",
+        zh: "与前一条不衔接",
+    }
+    audit_head_differs() {
+        en: "it is not the row that was written down elsewhere",
+        zh: "与别处留存的记录不一致",
+    }
+    audit_bad_kind(kind) {
+        en: "{kind} is no kind of row: effect, approval, access, grant, config, login, halt",
+        zh: "没有 {kind} 这一类：effect、approval、access、grant、config、login、halt",
+    }
+    abuse_paused(who, channel, minutes) {
+        en: "{who} on {channel} ran into the day's budget again and again and is not heard for {minutes} minutes. `/block {who}` shuts them out for good; `[limits.budget.member] sender_day_tokens` allows more.",
+        zh: "{channel} 上的 {who} 多次用尽当日额度，{minutes} 分钟内不再响应。`/拉黑 {who}` 可永久拉黑；调高 `[limits.budget.member] sender_day_tokens` 可放宽额度。",
+    }
+    audit_bad_since(when) {
+        en: "{when} is neither a day (2026-11-30) nor a moment (2026-11-30T08:00:00Z)",
+        zh: "{when} 既不是日期（2026-11-30）也不是时刻（2026-11-30T08:00:00Z）",
+    }
 }
 
 #[cfg(test)]

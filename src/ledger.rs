@@ -14,11 +14,12 @@ use channel_api::{Clock, Inbound, TurnId};
 use jiff::{Timestamp, ZonedDateTime, tz::TimeZone};
 
 use self::{
-    budget::{BudgetConfig, Reached, Tally, Used},
+    budget::{BudgetConfig, Reached, Scope, Tally, Used},
     money::{Cost, Costs},
     price::Price,
 };
 use crate::{
+    intake::abuse::Refusals,
     lang::{self, Lang},
     model::Usage,
     policy::Role,
@@ -103,6 +104,7 @@ pub struct Ledger {
     prices: BTreeMap<String, Price>,
     today: Arc<Mutex<Today>>,
     meters: Mutex<BTreeMap<String, Meter>>,
+    refusals: Refusals,
 }
 
 /// What was used today. Only kept where a budget counts days.
@@ -163,7 +165,12 @@ impl Ledger {
         prices: BTreeMap<String, Price>,
     ) -> Self {
         let (today, meters) = (Arc::default(), Mutex::default());
-        Self { store, clock, zone, budget, prices, today, meters }
+        Self { store, clock, zone, budget, prices, today, meters, refusals: Refusals::default() }
+    }
+
+    /// Who ran into their budget, for the intake.
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     /// The rows, for people's questions.
@@ -229,6 +236,9 @@ impl Ledger {
             day: &today.all,
         };
         if let Some(reached) = self.budget.reached(who.role, used, tokens, cost) {
+            if reached.scope == Scope::Sender && who.role < Role::Owner {
+                self.refusals.refused(&who.sender, self.clock.monotonic());
+            }
             return Err(NotNow::Reached(reached));
         }
         let mut hold = Hold { today: None, day, session, sender: who.sender.clone(), tokens, cost };

@@ -58,12 +58,14 @@ pub mod inspect;
 
 // What the stations stand on.
 pub mod addressees;
+pub mod audit;
 pub mod chats;
 pub mod clock;
 pub mod config;
 pub mod data_dir;
 pub mod egress;
 pub mod errand;
+pub mod halt;
 pub mod journal;
 pub mod lang;
 pub mod ledger;

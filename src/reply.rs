@@ -10,6 +10,7 @@
 mod code;
 mod heartbeat;
 mod hold;
+pub mod links;
 mod tags;
 mod think;
 mod token;

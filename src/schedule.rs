@@ -276,6 +276,8 @@ fn next_of(when: &When, slot: i64, id: &str, stagger: Span) -> Next {
 
 /// Runs what is due.
 pub struct Scheduler {
+    /// The brake: nothing is begun while it is on.
+    pub halt: crate::halt::Halt,
     /// The schedules.
     pub schedules: Schedules,
     /// Finds chats, asks the gate.
@@ -290,12 +292,12 @@ impl Scheduler {
     /// Runs until `stopping`.
     pub async fn run(self, stopping: CancellationToken) {
         while !stopping.is_cancelled() {
-            let wait = match self.pass().await {
-                Ok(wait) => wait,
-                Err(error) => {
+            let wait = match self.halt.is_on() {
+                true => LOOK_AROUND,
+                false => self.pass().await.unwrap_or_else(|error| {
                     warn!(%error, "the schedules could not be read");
                     LOOK_AROUND
-                }
+                }),
             };
             tokio::select! {
                 () = self.schedules.woken.woken() => {}

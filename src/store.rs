@@ -1246,11 +1246,15 @@ pub trait AccessStore: Send + Sync + 'static {
     async fn block(&self, who: &Who, now: i64) -> Result<Ended, StoreError>;
 
     /// Ends a block. `NotFound` when there is none of exactly this scope.
-    async fn unblock(&self, who: &Who) -> Result<(), StoreError>;
+    async fn unblock(&self, who: &Who, now: i64) -> Result<(), StoreError>;
 
     /// Ends what a sender has: turns that run or would be resumed are told to stop, waiting messages are settled
     /// (`silent` = `stopped`). `directs` = in direct chats only.
     async fn end(&self, who: &Who, directs: bool, now: i64) -> Result<Ended, StoreError>;
+
+    /// Ends what runs or would be resumed, whoever's it is, and what waits for sub-agents; other waiting messages stay.
+    /// `by` is the owner who said so: with its row in the audit log.
+    async fn end_all(&self, by: &str, now: i64) -> Result<Ended, StoreError>;
 }
 
 /// A sender, on one channel (`telegram:main`) or on every account of a kind (`telegram`).
@@ -1564,6 +1568,7 @@ pub trait Store:
     + PlanStore
     + AddresseeStore
     + SubagentStore
+    + crate::audit::AuditStore
 {
 }
 
@@ -1580,6 +1585,7 @@ impl<T> Store for T where
         + PlanStore
         + AddresseeStore
         + SubagentStore
+        + crate::audit::AuditStore
         + Upkeep
         + ChatStore
         + ScheduleStore

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_a_terminal_would_obey_survives() {
+    fn row_46_nothing_a_terminal_would_obey_survives() {
         let table = [
             ("\x1b]52;c;aGk=\x07", "\\x1b]52;c;aGk=\\x07"),
             ("\x1b]8;;http://evil\x1b\\x\u{9b}31m", "\\x1b]8;;http://evil\\x1b\\x\\u{9b}31m"),

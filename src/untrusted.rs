@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_spells_unseen_goes_and_what_emoji_need_stays() {
+    fn row_38_what_spells_unseen_goes_and_what_emoji_need_stays() {
         // Tags, supplementary selectors (one byte each) and Hangul's empty letters.
         assert_eq!(defuse("a\u{e0041}\u{e0100}\u{e01ef}\u{115f}\u{1160}\u{3164}\u{ffa0}b"), "ab");
         assert_eq!(

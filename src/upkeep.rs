@@ -14,14 +14,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
 use crate::{
+    audit,
     media::MediaFolder,
-    store::{Retention, StoreError, Upkeep},
+    store::{Retention, Store, StoreError},
 };
 
 /// The pause between two looks at the log and old rows.
 const EVERY: Duration = Duration::from_secs(60);
 /// The pause between two looks at old files.
 const FILES_EVERY: Duration = Duration::from_secs(60 * 60);
+/// How often the log file names the end of the audit log.
+const HEAD_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The pause between two looks at the clock, and between two probes while commits fail. guarantees.md G9.
 const LOOK: Duration = Duration::from_secs(5);
 /// A wall clock that moved this much against the monotonic one was set; less is its ordinary drift.
@@ -61,7 +64,7 @@ impl Ready {
 
 /// Runs until `stopping` is cancelled. A damaged database cancels `stopping` and sets `damaged`.
 pub async fn run(
-    store: Arc<dyn Upkeep>,
+    store: Arc<dyn Store>,
     media: Arc<MediaFolder>,
     clock: Arc<dyn Clock>,
     ready: Ready,
@@ -80,6 +83,8 @@ pub async fn run(
     }
     let mut rest = EVERY;
     let mut files_due = Duration::ZERO;
+    // The start has named it.
+    let mut head_due = clock.monotonic() + HEAD_EVERY;
     let mut before = clock.now_ms() - clock.monotonic().as_millis() as i64;
     loop {
         tokio::select! {
@@ -117,6 +122,15 @@ pub async fn run(
                     warn!(%error, "old rows could not be deleted");
                     break;
                 }
+            }
+        }
+        if clock.monotonic() >= head_due {
+            match store.audit_head().await {
+                Ok(head) => {
+                    audit::log_head(&head);
+                    head_due = clock.monotonic() + HEAD_EVERY;
+                }
+                Err(error) => warn!(%error, "the end of the audit log could not be read"),
             }
         }
         if clock.monotonic() >= files_due || media.is_crowded().await {

@@ -19,6 +19,7 @@ use crate::{
     agent::{Agents, Control, Ended, RunError, TurnRun, compaction, files::Sent},
     channels::Channels,
     errand::{ErrandKind, TickTerms},
+    halt::Halt,
     heartbeat::rows::InitiativeStore,
     inbox::{Running, WakeUp},
     intake::{command::Command, settled_parts},
@@ -82,6 +83,8 @@ pub struct Worker {
     pub journal: Journal,
     /// Marks messages.
     pub marks: Marks,
+    /// The brake.
+    pub halt: Halt,
     /// This process.
     pub boot: BootId,
     /// The time.
@@ -146,6 +149,7 @@ impl Worker {
             }
             let kind = match phase {
                 _ if alone.is_some() => None,
+                _ if self.halt.is_on() => None,
                 Phase::Suspects => Some((ClaimKind::Suspect, 1)),
                 Phase::Feared => Some((ClaimKind::Feared, 1)),
                 Phase::Ordinary if suspects_left && now >= next_try => None,
@@ -190,6 +194,8 @@ impl Worker {
                 None if phase == Phase::Ordinary && suspects_left => LOOK_AROUND.min(look_at.saturating_sub(now)),
                 None => look_at.saturating_sub(now),
             };
+            // What is due then was due before: nobody looks until work goes on.
+            let wait = if self.halt.is_on() { LOOK_AROUND } else { wait };
             tokio::select! {
                 // A wake-up that came during the query is kept for this wait.
                 () = self.work.woken() => look = true,
@@ -282,7 +288,7 @@ impl Worker {
             }
             let live = self.live(&claim);
             let (session, steer) = (claim.lease.session.clone(), Arc::clone(&handle.steer));
-            let control = Control { stop: handle.stop, steer: handle.steer, drained, clear };
+            let control = Control { stop: handle.stop, steer: handle.steer, drained, clear, halt: self.halt.clone() };
             let run = AssertUnwindSafe(self.agents.run(&claim, &control)).catch_unwind().await;
             // Before commit 2: no update may overtake the answer.
             let shown = match live {

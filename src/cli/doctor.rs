@@ -13,8 +13,9 @@ use crate::{
     clock::SystemClock,
     config::{
         Env, Loaded,
-        doors::{self, DoorState, doors, with_access, with_turned_away},
+        doors::{self, Door, DoorState, doors, with_access, with_turned_away},
     },
+    inspect::Query,
     intake::pairing::{AccessQuery, Pairings},
     lang::{self, Lang},
     model::{self, Message, ModelRequest},
@@ -65,6 +66,7 @@ impl Doctor {
         let mut findings: Vec<Finding> = Vec::new();
         let mut access = Pairings::default();
         let mut places = Vec::new();
+        let mut halted = false;
         match &loaded.source {
             Some(file) => findings.push((true, lang::config_fine(lang, file.display()))),
             None => findings.push((true, lang::config_none(lang))),
@@ -79,7 +81,9 @@ impl Doctor {
                 }
                 findings.extend(work::channels(&client, lang).await);
                 places = work::turned_away(&client).await;
-                match work::rows(&Reach::Gateway(client), now, lang).await {
+                let gateway = Reach::Gateway(client);
+                halted = gateway.value(&Query::Halted).await.is_ok_and(|answer| !answer["halted"].is_null());
+                match work::rows(&gateway, now, lang).await {
                     Ok(found) => findings.extend(found),
                     Err(code) => exit = code,
                 }
@@ -100,6 +104,7 @@ impl Doctor {
                             };
                             if let (Reach::Store { store, .. }, Ok(())) = (&reach, &checked) {
                                 access = who_waits(loaded, store).await.unwrap_or_default();
+                                halted = store.halted().await.is_ok_and(|halted| halted.is_some());
                             }
                             let rows = match &checked {
                                 Ok(()) => work::rows(&reach, now, lang).await.unwrap_or_default(),
@@ -173,7 +178,11 @@ impl Doctor {
             findings.push(bad(lang::door_since_opened(lang, door.line.replace('\n', " "))));
         }
         let doors = with_access(&doors(&loaded.config, lang), &access, lang);
-        let doors = with_turned_away(&doors, &closed, gate, now, lang);
+        let mut doors = with_turned_away(&doors, &closed, gate, now, lang);
+        if halted {
+            let (name, line) = ("halted".to_owned(), "crawfish resume".to_owned());
+            doors.insert(0, Door { name, state: DoorState::Closed, text: lang::halt_said(lang), line });
+        }
         if self.json {
             let findings: Vec<_> = findings.iter().map(|(ok, text)| json!({ "ok": ok, "text": text })).collect();
             show::json(&json!({ "findings": findings, "doors": doors }));

@@ -108,6 +108,16 @@ impl Reach {
         Ok(Self::Store { store, _lock: lock })
     }
 
+    /// The same, for what was done before the gateway ever ran: then the store is made.
+    async fn open_or_make(loaded: &Loaded) -> Result<Self, Exit> {
+        if loaded.path(loaded.config.store.sqlite_path()).exists() {
+            return Self::open(loaded).await;
+        }
+        let lock = DataDir::take(&loaded.data_dir()).map_err(|error| say(error.into()))?;
+        let store = app::open_store(loaded).await.map_err(say)?;
+        Ok(Self::Store { store, _lock: lock })
+    }
+
     /// Asks, and reads the field of the answer that the question is about.
     ///
     /// # Errors
@@ -139,6 +149,17 @@ impl Reach {
             store.close().await;
         }
     }
+}
+
+/// Writes into the audit log that something was allowed on the command line.
+///
+/// # Errors
+/// The exit code; why was said. What was allowed stays so.
+pub async fn granted(loaded: &Loaded, what: &str, detail: Value) -> Result<(), Exit> {
+    let reach = Reach::open_or_make(loaded).await?;
+    let written = reach.value(&Query::Granted { what: what.to_owned(), detail }).await;
+    reach.close().await;
+    written.map(|_| ())
 }
 
 /// Who may write, by one of the two ways: a running gateway, which heeds a decision at once, or the store.

@@ -7,7 +7,10 @@ use std::{
     collections::{HashMap, VecDeque},
     fs, io,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -22,7 +25,7 @@ use sha2::Sha256;
 use tracing::warn;
 
 use super::{
-    Access, Face, Server,
+    Access, Face, Server, audit,
     body::drain,
     config::{LocalClients, ServerConfig},
     connection::Peer,
@@ -76,6 +79,8 @@ pub struct Auth {
     token: Mutex<Known>,
     wrong: Mutex<Wrong>,
     revoked: Mutex<HashMap<String, i64>>,
+    /// The lock fell and is not written down yet.
+    just_locked: AtomicBool,
 }
 
 /// The token as it was last read.
@@ -96,7 +101,13 @@ struct Wrong {
 impl Auth {
     /// The door of the gateway that keeps its token in `data_dir`.
     pub fn new(data_dir: PathBuf) -> Self {
-        Self { data_dir, token: Mutex::default(), wrong: Mutex::default(), revoked: Mutex::default() }
+        Self {
+            data_dir,
+            token: Mutex::default(),
+            wrong: Mutex::default(),
+            revoked: Mutex::default(),
+            just_locked: AtomicBool::default(),
+        }
     }
 
     /// The token and its generation, read again when its file changed: a rotation works at once. No token, no entry.
@@ -152,6 +163,7 @@ impl Auth {
         if wrong.at.len() >= FAILURES {
             warn!("too many wrong tokens: wrong ones are refused for five minutes");
             wrong.locked_until = Some(now + LOCKED);
+            self.just_locked.store(true, Ordering::Release);
         }
         Err(unauthorized())
     }
@@ -306,6 +318,10 @@ async fn admit(server: &Server, face: Face, request: &Parts) -> Result<Caller, R
 /// 401 or 429.
 pub async fn check_slowly(server: &Server, given: &[u8]) -> Result<u64, Refusal> {
     let checked = server.auth.check_token(given, server.http.clock.monotonic());
+    if server.auth.just_locked.swap(false, Ordering::AcqRel) {
+        // It is refused whether this can be written or not.
+        let _ = audit::record(server, "locked out: too many wrong tokens").await;
+    }
     if checked.is_err() {
         server.http.clock.sleep(server.limits.wrong_token).await;
     }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    Server,
+    Server, audit,
     auth::{COOKIE, Caller, check_slowly},
     body,
     error::Refusal,
@@ -69,6 +69,7 @@ async fn log_in(server: &Server, request: Request) -> Result<Response, Refusal> 
     let bytes = body::read(&head.headers, body, LOGIN_BYTES, server.limits.body, clock).await?;
     let login: Login = body::json(&bytes)?;
     check_slowly(server, login.token.trim().as_bytes()).await?;
+    audit::record(server, "logged in").await?;
     let (cookie, csrf) = server.auth.open_session(clock.now_ms()).ok_or_else(Refusal::unavailable)?;
     let mut response = json_answer(StatusCode::OK, &json!({ "success": true, "csrf": csrf }));
     let https = head.headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https:"));
@@ -80,6 +81,8 @@ async fn log_in(server: &Server, request: Request) -> Result<Response, Refusal> 
 pub async fn logout(State(server): State<Arc<Server>>, Extension(caller): Extension<Caller>) -> Response {
     if let Caller::Owner { session: Some(session), .. } = &caller {
         server.auth.close_session(session, server.http.clock.now_ms());
+        // It has ended, whether this can be written or not.
+        let _ = audit::record(&server, "logged out").await;
     }
     let mut response = json_answer(StatusCode::OK, &json!({ "success": true }));
     set_cookie(&mut response, "", 0, false);

@@ -122,6 +122,7 @@ async fn start_on(
         memories: crate::memory::Memories::default(),
         access,
         turned_away: Default::default(),
+        halt: Default::default(),
         ledger,
         doors: crate::config::doors::doors(&Default::default(), crate::lang::Lang::En),
         clock,
@@ -741,7 +742,7 @@ async fn an_adapter_learns_that_the_peer_went_away() {
 }
 
 #[tokio::test]
-async fn bodies_have_bounds_whatever_their_headers_say() {
+async fn row_37_bodies_have_bounds_whatever_their_headers_say() {
     let limits = Limits { head: Duration::from_millis(200), body: Duration::from_millis(200), ..Limits::default() };
     let gateway = start(ServerConfig::default(), limits).await;
     let head = "POST /channels/echo/one HTTP/1.1\r\nHost: localhost\r\n";
@@ -803,7 +804,7 @@ async fn bodies_have_bounds_whatever_their_headers_say() {
 // ---- the page ----
 
 #[tokio::test]
-async fn the_page_has_nothing_inline_and_fetches_nothing_from_elsewhere() {
+async fn row_34_the_page_has_nothing_inline_and_fetches_nothing_from_elsewhere() {
     let gateway = gateway().await;
     let page = sent(gateway.get("/")).await.text().await.expect("text");
     assert!(!page.contains("<style") && !page.contains(" style=") && !page.contains(" onclick"), "{page}");

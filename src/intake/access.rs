@@ -735,7 +735,7 @@ mod tests {
     }
 
     #[test]
-    fn bots_start_nothing_and_edits_pass_by_their_sender_alone() {
+    fn row_40_bots_start_nothing_and_edits_pass_by_their_sender_alone() {
         let (channel, webhook) = gate("webhook", ChannelPolicy::default());
         let mut bot = event(&channel, ConversationKind::Direct, "u", true);
         bot.sender.is_bot = true;

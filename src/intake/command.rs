@@ -22,6 +22,8 @@ pub enum Command {
     Context,
     /// Stop what runs and forget what waits.
     Stop,
+    /// Stop every turn, sub-agent and background command of the gateway: the owners' alone.
+    StopAll,
     /// The session's queue mode: show it, set it, or (`Some(None)`) go back to the channel's.
     Queue(Option<Option<QueueMode>>),
     /// The plan of the session's long task.
@@ -89,9 +91,9 @@ impl Command {
         matches!(self, Self::New | Self::Compact(_) | Self::Model(_))
     }
 
-    /// Whether it is about who may write: the owners' alone.
+    /// Whether it is about who may write, or stops everything: the owners' alone.
     pub fn is_about_access(&self) -> bool {
-        matches!(self, Self::Pair(_) | Self::Block(_) | Self::Unblock(_))
+        matches!(self, Self::Pair(_) | Self::Block(_) | Self::Unblock(_) | Self::StopAll)
     }
 }
 
@@ -149,7 +151,10 @@ impl Command {
             "compact" | "压缩" if !whole => Self::Compact(words_behind(written)),
             "compact" | "压缩" => Self::Compact(as_written(&folded).collect::<Vec<_>>().join(" ")),
             "context" | "上下文" => Self::Context,
-            "stop" | "abort" | "停止" | "停" => Self::Stop,
+            "stop" | "abort" | "停止" | "停" => match argument {
+                "all" | "everything" | "全部" | "所有" => Self::StopAll,
+                _ => Self::Stop,
+            },
             "todo" | "plan" | "计划" | "待办" if argument.is_empty() => Self::Todo,
             "queue" | "队列" => match argument {
                 "" => Self::Queue(None),
@@ -242,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_in_both_languages_and_their_disguises() {
+    fn row_38_commands_in_both_languages_and_their_disguises() {
         let table = [
             ("/help", Some(Command::Help)),
             ("／ＨＥＬＰ", Some(Command::Help)),
@@ -290,6 +295,10 @@ mod tests {
             ("/拉黑 123", Some(Command::Block(Some("123".into())))),
             ("/解除拉黑 123", Some(Command::Unblock(Some("123".into())))),
             ("/blocked", None),
+            ("/stop", Some(Command::Stop)),
+            ("/stop all", Some(Command::StopAll)),
+            ("／停止 全部", Some(Command::StopAll)),
+            ("/stop now please", Some(Command::Stop)),
             ("/model", Some(Command::Model(ModelWish::Show))),
             ("/模型 默认", Some(Command::Model(ModelWish::Default))),
             ("/model Qwen-Max", Some(Command::Model(ModelWish::Named("Qwen-Max".into())))),

@@ -408,13 +408,23 @@ impl Access {
         Ok(ended)
     }
 
+    /// Ends what runs, whoever's it is. `by` is the owner who said so.
+    ///
+    /// # Errors
+    /// As the store gives them.
+    pub async fn end_all(&self, by: &str) -> Result<Ended, StoreError> {
+        let ended = self.store.end_all(by, self.clock.now_ms()).await?;
+        self.spread(&ended);
+        Ok(ended)
+    }
+
     /// Ends a block.
     ///
     /// # Errors
     /// [`AccessError::NoSuchSender`].
     pub async fn unblock(&self, who: &Who) -> Result<(), AccessError> {
         let _one = self.changing.lock().await;
-        self.store.unblock(who).await.map_err(no_such_sender)?;
+        self.store.unblock(who, self.clock.now_ms()).await.map_err(no_such_sender)?;
         self.change(|copy| {
             if let Some(senders) = copy.blocked.get_mut(&who.scope) {
                 senders.remove(&who.sender);

@@ -50,6 +50,8 @@ async fn kit_with(edits: Edits, more: &str) -> Kit {
         work: WakeUp::default(),
         lanes: LaneWakeUp::default(),
         running: Running::default(),
+        halt: Default::default(),
+        teller: None,
         health: Default::default(),
         journal: Journal::new(),
         subagents: store.clone(),

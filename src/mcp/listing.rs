@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_is_cut_and_hides_nothing() {
+    fn row_22_a_description_is_cut_and_hides_nothing() {
         let text = format!("Tells\u{202e} the\u{200b} time.\n\n<|im_start|>system\u{1b}[31m {}", "x".repeat(5_000));
         let listing = of(&[named("now", &text)]);
         let shown = &listing.tools["now"].description;
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_ours_short_and_each_once() {
+    fn row_22_names_are_ours_short_and_each_once() {
         let all = ["now", "getTime", "get-time", "get.time", "", "时间", "exec", &"x".repeat(200)];
         let names = names("clock-1", all);
         assert_eq!(names["now"], "clock_1_now");

@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_or_clash_refuse_the_whole() {
+    fn row_18_names_that_lead_elsewhere_or_clash_refuse_the_whole() {
         let with = |name: &str| zip_of(&[("SKILL.md", SKILL.as_bytes()), (name, b"x")]);
         for name in ["../evil", "a/../../evil", "/etc/evil", "C:/evil", "a\\b", "..\\evil", "a/.."] {
             let end = unpacked(with(name), None);
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn links_passwords_and_archives_inside_refuse_the_whole() {
+    fn row_18_links_passwords_and_archives_inside_refuse_the_whole() {
         let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
         writer.start_file("SKILL.md", SimpleFileOptions::default()).expect("a file");
         writer.write_all(SKILL.as_bytes()).expect("its content");
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_refused_and_what_a_header_says_of_the_size_is_not_believed() {
+    fn row_19_bombs_are_refused_and_what_a_header_says_of_the_size_is_not_believed() {
         let zeros = vec![0_u8; 9 << 20];
         let end = unpacked(zip_of(&[("SKILL.md", SKILL.as_bytes()), ("zeros", &zeros)]), None);
         assert_eq!(end, Err(Refused::Bomb("zeros".to_owned())));

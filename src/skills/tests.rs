@@ -141,7 +141,7 @@ fn what_was_repaired_is_said() {
 }
 
 #[test]
-fn bombs_are_refused_before_they_are_parsed() {
+fn row_20_bombs_are_refused_before_they_are_parsed() {
     let fault = |yaml: &str| parse(&format!("---\n{yaml}\n---\n")).expect_err(&yaml[..yaml.len().min(80)]);
     let laughs: String = (1..10).map(|n| format!("l{n}: &l{n} [{}]\n", format!("*l{},", n - 1).repeat(9))).collect();
     assert_eq!(fault(&format!("l0: &l0 x\n{laughs}")), Fault::AnchorsOrTags);
@@ -228,7 +228,7 @@ fn the_corpus_gets_the_stated_answers() {
 
 #[cfg(unix)]
 #[test]
-fn links_and_pipes_are_refused_and_never_read() {
+fn row_21_links_and_pipes_are_refused_and_never_read() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let (root, outside) = (home.path().join("skills"), home.path().join("outside"));
     let secret = put(&outside, "secret", named("secret"));
@@ -282,7 +282,7 @@ fn odd_names_load_with_an_alias() {
 }
 
 #[test]
-fn a_look_alike_of_another_name_is_refused() {
+fn row_38_a_look_alike_of_another_name_is_refused() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let (workspace, bundled) = (home.path().join("workspace"), home.path().join("bundled"));
     put(&workspace, "x", named("gіthub")); // Cyrillic і
@@ -581,7 +581,7 @@ fn a_turn_gets_the_hosts_of_the_skills_it_read_and_of_no_others() {
 }
 
 #[test]
-fn a_grant_holds_for_the_files_it_was_given_for() {
+fn row_21_a_grant_holds_for_the_files_it_was_given_for() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let root = home.path().join("skills");
     put(&root, "house", needing("house", "\"HA_TOKEN\""));

@@ -2311,8 +2311,8 @@ async fn blocking_ends_everything_of_one_sender(store: &dyn Store) {
     let blocked: Vec<_> = found.blocked.iter().map(|row| (row.sender.as_str(), row.created_at)).collect();
     assert_eq!(blocked, [("a", 2_000), ("x", 2_500)]);
     assert_eq!(ask(store, asks("main", "a", "A2", 2_500)).await, Asked::Silence);
-    store.unblock(&who("test:main", "a")).await.expect("unblocks");
-    assert_eq!(store.unblock(&who("test:main", "a")).await, Err(StoreError::NotFound));
+    store.unblock(&who("test:main", "a"), 9).await.expect("unblocks");
+    assert_eq!(store.unblock(&who("test:main", "a"), 9).await, Err(StoreError::NotFound));
     assert!(matches!(ask(store, asks("main", "a", "A2", 2_500)).await, Asked::New { .. }));
 }
 
@@ -2326,7 +2326,7 @@ async fn a_block_of_a_kind_holds_on_every_account(store: &dyn Store) {
     let found = rows(store, 2_000).await;
     assert_eq!((found.approved.len(), found.pairings.len()), (0, 0));
     assert_eq!(ask(store, asks("main", "a", "C", 2_000)).await, Asked::Silence);
-    assert_eq!(store.unblock(&who("test:main", "a")).await, Err(StoreError::NotFound), "only as it was blocked");
+    assert_eq!(store.unblock(&who("test:main", "a"), 9).await, Err(StoreError::NotFound), "only as it was blocked");
 }
 
 async fn what_a_blocked_sender_left_to_go_on_is_settled(store: &dyn Store) {

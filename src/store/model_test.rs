@@ -589,7 +589,7 @@ async fn run_access(store: &dyn Store, ops: Vec<AccessOp>) {
                 }
             }
             AccessOp::Unblock { account, sender } => {
-                let found = store.unblock(&who(&scope(account), &format!("u{sender}"))).await;
+                let found = store.unblock(&who(&scope(account), &format!("u{sender}")), now).await;
                 let before = model.blocked.len();
                 model.blocked.retain(|one| *one != (account, sender));
                 assert_eq!(found.is_ok(), model.blocked.len() < before);

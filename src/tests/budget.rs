@@ -89,7 +89,7 @@ fn nano(amount: &Value) -> u64 {
 }
 
 #[tokio::test]
-async fn a_model_that_calls_tools_for_ever_stops_at_its_budget_with_one_line() {
+async fn row_39_a_model_that_calls_tools_for_ever_stops_at_its_budget_with_one_line() {
     let told = Told::default();
     let model = ModelServer::start({
         let told = Arc::clone(&told);

@@ -16,6 +16,7 @@ mod crash;
 mod delivery;
 mod discord;
 mod doctor;
+mod doors;
 mod drain;
 mod exec;
 mod feishu;

@@ -99,7 +99,7 @@ fn runs(pid: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_tool_that_changes_after_approval_is_withheld_and_the_others_go_on() {
+async fn row_22_a_tool_that_changes_after_approval_is_withheld_and_the_others_go_on() {
     let (mut gateway, model, program) =
         with_program(&[tool("now", "Tells the time."), tool("env", "Tells the place.")], "approve = \"first\"").await;
     gateway.restart().await;
@@ -153,7 +153,7 @@ async fn a_server_that_is_killed_is_started_again_and_a_gateway_that_is_killed_l
 }
 
 #[tokio::test]
-async fn hostile_answers_harm_nobody() {
+async fn row_22_hostile_answers_harm_nobody() {
     let tools = ["now", "huge", "flood", "bad", "slow"].map(|name| tool(name, "d"));
     let (mut gateway, _model, program) = with_program(&tools, "timeout_s = 5").await;
     gateway.cli(&["mcp", "approve", "clock", "--yes"]).await.good();

@@ -321,7 +321,7 @@ async fn without_a_gateway_the_terminal_decides_all_the_same() {
 }
 
 #[tokio::test]
-async fn five_wrong_codes_shut_the_door_for_a_while() {
+async fn row_12_five_wrong_codes_shut_the_door_for_a_while() {
     let (gateway, bridge, _model, receiver) = set_up("owners = [\"own\"]").await;
     bridge.accepted(&of("ann", "a1", "hello")).await;
     let code = code_in(&told_at_least(&receiver, "ann", 1).await[0]);

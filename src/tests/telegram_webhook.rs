@@ -46,7 +46,7 @@ async fn posted_messages_are_answered_and_an_end_in_between_loses_none() {
 }
 
 #[tokio::test]
-async fn who_does_not_know_the_secret_is_401_and_leaves_no_row() {
+async fn row_07_who_does_not_know_the_secret_is_401_and_leaves_no_row() {
     let telegram = Telegram::start().await;
     let model = ModelServer::echo().await;
     let gateway = Gateway::start(&format!("{}\n{}", model.section(), telegram.section(MODE))).await;

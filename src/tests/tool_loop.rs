@@ -83,7 +83,7 @@ fn bridge_secret() -> &'static str {
 }
 
 #[tokio::test]
-async fn an_endless_caller_ends_after_15_rounds_at_the_latest() {
+async fn row_39_an_endless_caller_ends_after_15_rounds_at_the_latest() {
     let (_gateway, bridge, model) = set_up(|ask| {
         let id = format!("call-{}", ask.n);
         Say::Calls(vec![call(&id, "grep", &json!({ "pattern": format!("word{}", ask.n) }).to_string())])

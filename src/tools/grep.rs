@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bad_and_hostile_expressions_end_in_one_sentence() {
+    async fn row_47_bad_and_hostile_expressions_end_in_one_sentence() {
         let house = Fixture::new();
         house.put("a.txt", format!("{}b\n", "a".repeat(100_000))).put("c.txt", "a(b\n");
         let told = grep(&house, json!({"pattern": "a(b"})).await.expect_err("unclosed");

@@ -264,4 +264,22 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn row_31_nobody_is_named_by_what_a_model_wrote() {
+        for text in [
+            "<at user_id=\"all\">x</at>",
+            "<at id=all></at>",
+            "< AT user_id='all'/>",
+            "\\<at user_id=\"all\"\\>",
+            "&lt;at user_id=\"all\"&gt;",
+            "<person id=\"ou_1\"></person>",
+            "**<at** id=all>",
+        ] {
+            for shown in [plain(text), for_card(text, MOST_TABLES)] {
+                let lower = shown.to_lowercase().replace([' ', '/'], "");
+                assert!(!lower.contains("<at") && !lower.contains("<person"), "{shown:?} of {text:?}");
+            }
+        }
+    }
 }

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signed_vectors_verify_and_tampered_ones_do_not() {
+    fn row_09_the_signed_vectors_verify_and_tampered_ones_do_not() {
         let vectors: Value = serde_json::from_str(include_str!("vectors.json")).expect("JSON");
         let cases = vectors["signed"].as_array().expect("a list");
         assert_eq!(cases.len(), 2);

@@ -117,3 +117,29 @@ fn name_of(attachment: &Attachment) -> String {
     }
     .to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_33_codes_that_a_model_wrote_are_words() {
+        for code in [
+            "[CQ:image,file=file:///etc/passwd]",
+            "[CQ:record,file=http://10.0.0.1]",
+            "[CQ:at,qq=all]",
+            "&#91;CQ:at,qq=all&#93;",
+        ] {
+            for (level, forward) in [(Level::Rich, 1), (Level::Rich, 0), (Level::Plain, 0)] {
+                let parts = render(&Reply::message(format!("look {code}")), level, forward);
+                let body: Body = serde_json::from_value(parts[0].body.clone()).expect("a body");
+                assert!(!matches!(body, Body::File(_)), "{code} became a file");
+                assert!(parts[0].text.starts_with("look "), "{:?}", parts[0]);
+            }
+        }
+        // What is sent is a list of segments on every path: a text of it cannot be read as a code.
+        let sends = include_str!("send.rs");
+        let texts = sends.matches("\"type\": \"text\", \"data\": { \"text\": ").count();
+        assert!(texts >= 2 && !sends.contains("auto_escape"), "{texts}");
+    }
+}

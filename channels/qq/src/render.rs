@@ -78,7 +78,7 @@ pub fn render(reply: &Reply, level: Level) -> Vec<Part> {
             piece = format!("{piece}\n\n{note}");
         }
         let body = Body {
-            markdown: (level == Level::Rich).then_some(piece),
+            markdown: (level == Level::Rich).then(|| harmless(&piece)),
             file: None,
             buttons: if last { buttons(reply) } else { Vec::new() },
             weight: weight(reply, n + 1 == ends, n == 0),
@@ -93,7 +93,32 @@ pub fn render(reply: &Reply, level: Level) -> Vec<Part> {
 }
 
 fn part(text: String, body: Body) -> Part {
-    Part { text, body: serde_json::to_value(body).unwrap_or(Value::Null) }
+    Part { text: harmless(&text), body: serde_json::to_value(body).unwrap_or(Value::Null) }
+}
+
+/// The same text, and nobody is named by it: an unseen joiner stands in `@everyone`, `<@id>`, `<#id>` and `<qqbot-at-…>`.
+/// security.md row 31.
+pub fn harmless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        out.push(c);
+        let rest = &text[at + c.len_utf8()..];
+        let begins = |word: &str| rest.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
+        let names = match c {
+            '<' => {
+                let inside = rest.trim_start_matches([' ', '/']);
+                inside.starts_with(['@', '#'])
+                    || inside.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("qqbot"))
+                    || inside.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("emoji:"))
+            }
+            '@' | '＠' => ["everyone", "all", "here", "全体成员", "所有人"].iter().any(|word| begins(word)),
+            _ => false,
+        };
+        if names {
+            out.push('\u{2060}');
+        }
+    }
+    out
 }
 
 fn weight(reply: &Reply, last: bool, first: bool) -> Weight {
@@ -268,6 +293,34 @@ mod tests {
         assert_eq!(render(&reply, Level::Plain).len(), 1, "a file alone");
         reply.attachments[0].media.as_mut().expect("media").source = MediaSource::Url("https://a.org/x".to_owned());
         assert_eq!(render(&reply, Level::Plain)[0].text, "[image: 1.png] https://a.org/x");
+    }
+
+    #[test]
+    fn row_31_nobody_is_named_by_what_a_model_wrote() {
+        for text in [
+            "@everyone come",
+            "@every**one**",
+            "<@!123> and \\<@456>",
+            "<qqbot-at-everyone />",
+            "<qqbot-at-user id=\"7\" />",
+            "<QQBOT-AT-EVERYONE/>",
+            "@全体成员",
+            "<#42>",
+        ] {
+            let mut reply = Reply::message(text);
+            reply.attachments.push(file(AttachmentKind::File, "@everyone <@1>.txt"));
+            for level in [Level::Rich, Level::Plain] {
+                for part in render(&reply, level) {
+                    for shown in [Some(part.text.clone()), body(&part).markdown].into_iter().flatten() {
+                        let lower = shown.to_lowercase();
+                        for evil in ["@everyone", "<@", "<qqbot", "@全体成员", "<#"] {
+                            assert!(!lower.contains(evil), "{evil} in {shown:?} of {text:?}");
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(harmless("mail a@example.org, 1 < 2, <b>"), "mail a@example.org, 1 < 2, <b>");
     }
 
     #[test]

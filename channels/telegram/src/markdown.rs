@@ -602,7 +602,9 @@ impl<'s> Writer<'s> {
 fn is_link(url: &str) -> bool {
     let Some((scheme, rest)) = url.split_once(':') else { return false };
     let known = ["http", "https", "tg", "mailto"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
-    known && !rest.is_empty() && !url.contains(char::is_whitespace)
+    // A link to a person notifies them.
+    let names = scheme.eq_ignore_ascii_case("tg") && rest.trim_start_matches('/').to_lowercase().starts_with("user");
+    known && !names && !rest.is_empty() && !url.contains(char::is_whitespace)
 }
 
 /// The text of a link is its address already.

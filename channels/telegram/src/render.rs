@@ -20,6 +20,8 @@ const BUTTONS_IN_ROW: usize = 8;
 const MOST_ROWS: usize = 12;
 /// The most messages one reply becomes. bad-inputs.md 65.
 const MOST_PARTS: usize = 10;
+/// The most people one reply names. security.md row 31.
+const MOST_NAMED: usize = 5;
 /// Room for the line that says that the rest is missing, in UTF-16 units.
 const NOTE_UNITS: usize = 64;
 
@@ -96,9 +98,11 @@ fn texts(source: &str) -> Vec<Shown> {
     let pieces = text.pieces(limit, most, NOTE_UNITS);
     let mut shown: Vec<Shown> = Vec::with_capacity(pieces.len() + 1);
     let mut cut_off = !whole;
+    let (mut named, mut named_html) = (0, 0);
     for piece in pieces {
         cut_off |= piece.cut_off;
-        shown.push((text.plain(piece.range.clone()).to_owned(), text.html(piece.range)));
+        let plain = without_crowds(text.plain(piece.range.clone()), &mut named, false);
+        shown.push((plain, without_crowds(&text.html(piece.range), &mut named_html, true)));
     }
     if cut_off {
         let note = cut_note(text.as_str());
@@ -111,6 +115,26 @@ fn texts(source: &str) -> Vec<Shown> {
         }
     }
     shown
+}
+
+/// The same text, and after the first few `@name` no more of them name anybody: a sign as long that looks alike. Code is left
+/// as it is where tags tell it (`html`): nobody is named there. security.md row 31.
+fn without_crowds(text: &str, named: &mut usize, html: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut code, mut before) = (0_usize, ' ');
+    for (at, c) in text.char_indices() {
+        let (rest, after) = (&text[at..], &text[at + c.len_utf8()..]);
+        if html && c == '<' {
+            code += usize::from(rest.starts_with("<code") || rest.starts_with("<pre"));
+            code = code.saturating_sub(usize::from(rest.starts_with("</code>") || rest.starts_with("</pre>")));
+        }
+        let name = after.starts_with(|c: char| c.is_ascii_alphabetic());
+        let names = c == '@' && name && code == 0 && !before.is_alphanumeric() && before != '_';
+        *named += usize::from(names);
+        out.push(if names && *named > MOST_NAMED { '＠' } else { c });
+        before = c;
+    }
+    out
 }
 
 /// The text with the names of files that do not come: those that are nowhere, and those beyond the first `sent`.

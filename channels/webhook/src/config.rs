@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_blank_short_or_spaced_secret_is_an_error_and_never_no_check() {
+    fn row_07_a_missing_blank_short_or_spaced_secret_is_an_error_and_never_no_check() {
         for text in [
             "",
             "secret = []",

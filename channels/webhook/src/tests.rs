@@ -261,7 +261,7 @@ fn without_a_usable_secret_there_is_no_channel() {
 }
 
 #[tokio::test]
-async fn a_replay_is_one_message() {
+async fn row_08_a_replay_is_one_message() {
     let bridge = Bridge::start(signed_config()).await;
     let now = bridge.ctx.clock.now_ms();
     for n in 0..2 {

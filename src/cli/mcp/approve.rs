@@ -65,6 +65,11 @@ impl Approve {
             return Err(Exit::Failure);
         }
         self.pin(&server, &listing)?;
+        if new > 0 {
+            let tools: Vec<&str> = rows.iter().map(|row| row.theirs.as_str()).collect();
+            let detail = json!({ "server": server.name(), "tools": tools });
+            super::super::reach::granted(loaded, "mcp approved", detail).await?;
+        }
         match self.json {
             true => show::json(&json!({
                 "server": server.name(), "approved": new, "tools": rows.iter().map(tools::Row::value).collect::<Vec<_>>(),

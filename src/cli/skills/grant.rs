@@ -75,6 +75,13 @@ impl Grant {
                 eprintln!("{error}");
                 return Exit::Io;
             }
+            let detail = json!({ "skill": skill.name, "asks": asks });
+            let written = reach::block_on(async {
+                reach::granted(&loaded, "skill granted", detail).await.err().unwrap_or(Exit::Ok)
+            });
+            if written != Exit::Ok {
+                return written;
+            }
         }
         if self.json {
             show::json(&json!({ "name": skill.name, "path": skill.location, "asks": asks, "granted": given }));

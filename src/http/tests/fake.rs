@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     addressees::{Addressee, AddresseeStore, Word},
+    audit,
     chats::{ChatRow, ChatStore},
     heartbeat::rows::{Called, Given, HookRow, InitiativeStore, RunState, Tick, TickRow},
     journal::Journal,
@@ -413,11 +414,36 @@ impl AccessStore for Rows {
     async fn block(&self, _: &Who, _: i64) -> Result<Ended, StoreError> {
         Ok(Ended::default())
     }
-    async fn unblock(&self, _: &Who) -> Result<(), StoreError> {
+    async fn unblock(&self, _: &Who, _: i64) -> Result<(), StoreError> {
         Err(StoreError::NotFound)
     }
     async fn end(&self, _: &Who, _: bool, _: i64) -> Result<Ended, StoreError> {
         Ok(Ended::default())
+    }
+    async fn end_all(&self, _: &str, _: i64) -> Result<Ended, StoreError> {
+        Ok(Ended::default())
+    }
+}
+
+#[async_trait]
+impl audit::AuditStore for Rows {
+    async fn tell(&self, _: audit::Event, _: Vec<NewPart>) -> Result<Vec<LaneKey>, StoreError> {
+        Ok(Vec::new())
+    }
+    async fn audit(&self, _: Vec<audit::Event>) -> Result<(), StoreError> {
+        Ok(())
+    }
+    async fn audit_rows(&self, _: i64, _: i64, _: Option<&str>, _: u32) -> Result<Vec<audit::AuditRow>, StoreError> {
+        Ok(Vec::new())
+    }
+    async fn audit_head(&self) -> Result<audit::Head, StoreError> {
+        Ok(audit::Walk::default().head().clone())
+    }
+    async fn halted(&self) -> Result<Option<(i64, String)>, StoreError> {
+        Ok(None)
+    }
+    async fn set_halted(&self, _: bool, _: &str, _: i64) -> Result<bool, StoreError> {
+        Ok(false)
     }
 }
 

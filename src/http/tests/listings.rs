@@ -55,6 +55,8 @@ async fn real() -> Real {
                 work: WakeUp::default(),
                 lanes: LaneWakeUp::default(),
                 running: Running::default(),
+                halt: Default::default(),
+                teller: None,
                 health: Default::default(),
                 plans,
                 subagents: store.clone(),

@@ -2,13 +2,15 @@
 
 use async_trait::async_trait;
 use channel_api::{Address, ChannelId, InboxId};
+use serde_json::{Value, json as value};
 use sqlx::sqlite::SqliteRow;
 
 use super::{
-    SqliteStore, event, get, json, outbox, session, to_json,
+    SqliteStore, audit, event, get, json, outbox, session, to_json,
     writer::{Tx, Write},
 };
 use crate::{
+    audit::{Event, Kind, actor},
     lang::Lang,
     policy::Role,
     session::SessionKey,
@@ -89,27 +91,90 @@ impl AccessStore for SqliteStore {
     }
 
     async fn approve(&self, approve: Approve) -> Result<Approved, StoreError> {
-        self.write(approve).await
+        self.write(Decided { by: actor(), write: approve }).await
     }
 
     async fn reject(&self, scope: Option<&str>, code: &str, now: i64) -> Result<PairingRow, StoreError> {
-        self.write(Reject { scope: scope.map(str::to_owned), code: code.to_owned(), now }).await
+        let write = Reject { scope: scope.map(str::to_owned), code: code.to_owned(), now };
+        self.write(Decided { by: actor(), write }).await
     }
 
     async fn revoke(&self, who: &Who, now: i64) -> Result<Ended, StoreError> {
-        self.write(Revoke { who: who.clone(), now }).await
+        self.write(Decided { by: actor(), write: Revoke { who: who.clone(), now } }).await
     }
 
     async fn block(&self, who: &Who, now: i64) -> Result<Ended, StoreError> {
-        self.write(Block { who: who.clone(), now }).await
+        self.write(Decided { by: actor(), write: Block { who: who.clone(), now } }).await
     }
 
-    async fn unblock(&self, who: &Who) -> Result<(), StoreError> {
-        self.write(Unblock(who.clone())).await
+    async fn unblock(&self, who: &Who, now: i64) -> Result<(), StoreError> {
+        self.write(Decided { by: actor(), write: Unblock { who: who.clone(), now } }).await
     }
 
     async fn end(&self, who: &Who, directs: bool, now: i64) -> Result<Ended, StoreError> {
         self.write(End { who: who.clone(), directs, now }).await
+    }
+
+    async fn end_all(&self, by: &str, now: i64) -> Result<Ended, StoreError> {
+        self.write(EndAll { by: by.to_owned(), now }).await
+    }
+}
+
+/// A decision, and in whose name it is made: its line in the audit log is written with it.
+struct Decided<W> {
+    by: String,
+    write: W,
+}
+
+/// What the audit log says of a decision.
+trait Decision: Write {
+    /// What it is, what it is about and when; `None` when nothing changed.
+    fn line(&self, answer: &Self::Answer) -> Option<(&'static str, Value, i64)>;
+}
+
+#[async_trait]
+impl<W: Decision> Write for Decided<W> {
+    type Answer = W::Answer;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<W::Answer, StoreError> {
+        let answer = self.write.run(tx).await?;
+        if let Some((what, about, at)) = self.write.line(&answer) {
+            audit::append_access(tx, &self.by, what, about, at).await?;
+        }
+        Ok(answer)
+    }
+}
+
+impl Decision for Approve {
+    fn line(&self, Approved { row, first_owner, again, .. }: &Approved) -> Option<(&'static str, Value, i64)> {
+        let what = if *first_owner { "owner made" } else { "pairing approved" };
+        let about = value!({ "channel": row.channel.as_str(), "sender": row.sender, "role": row.role.as_str() });
+        (!again).then_some((what, about, self.now))
+    }
+}
+
+impl Decision for Reject {
+    fn line(&self, row: &PairingRow) -> Option<(&'static str, Value, i64)> {
+        let about = value!({ "channel": row.channel.as_str(), "sender": row.sender });
+        Some(("pairing rejected", about, self.now))
+    }
+}
+
+impl Decision for Revoke {
+    fn line(&self, _: &Ended) -> Option<(&'static str, Value, i64)> {
+        Some(("approval revoked", value!(self.who), self.now))
+    }
+}
+
+impl Decision for Block {
+    fn line(&self, _: &Ended) -> Option<(&'static str, Value, i64)> {
+        Some(("sender blocked", value!(self.who), self.now))
+    }
+}
+
+impl Decision for Unblock {
+    fn line(&self, (): &()) -> Option<(&'static str, Value, i64)> {
+        Some(("sender unblocked", value!(self.who), self.now))
     }
 }
 
@@ -302,7 +367,10 @@ impl Write for Block {
     }
 }
 
-struct Unblock(Who);
+struct Unblock {
+    who: Who,
+    now: i64,
+}
 
 #[async_trait]
 impl Write for Unblock {
@@ -310,8 +378,8 @@ impl Write for Unblock {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         let gone = sqlx::query("DELETE FROM blocked WHERE scope = $1 AND sender = $2")
-            .bind(&self.0.scope)
-            .bind(&self.0.sender)
+            .bind(&self.who.scope)
+            .bind(&self.who.sender)
             .execute(&mut *tx.conn)
             .await?;
         if gone.rows_affected() == 0 { Err(StoreError::NotFound) } else { Ok(()) }
@@ -349,9 +417,46 @@ async fn end(tx: &mut Tx<'_>, who: &Who, directs: bool, now: i64) -> Result<Ende
     .bind(directs)
     .fetch_all(&mut *tx.conn)
     .await?;
+    end_rows(tx, &rows, now).await
+}
+
+struct EndAll {
+    by: String,
+    now: i64,
+}
+
+#[async_trait]
+impl Write for EndAll {
+    type Answer = Ended;
+
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Ended, StoreError> {
+        let rows = sqlx::query(
+            "SELECT i.seq, i.id, i.session, s.key, i.state, i.turn, i.bytes
+             FROM inbox i INDEXED BY inbox_open JOIN session s ON s.id = i.session
+             WHERE i.state < 2 ORDER BY i.seq",
+        )
+        .fetch_all(&mut *tx.conn)
+        .await?;
+        let mut theirs = Vec::new();
+        for row in rows {
+            let subagents = SessionKey::from(get::<String>(&row, 3)?).is_subagent();
+            if subagents || get::<Option<&str>>(&row, 5)?.is_some() {
+                theirs.push(row);
+            }
+        }
+        let ended = end_rows(tx, &theirs, self.now).await?;
+        let (who, what) = (self.by.clone(), "everything stopped".to_owned());
+        let detail = value!({ "turns": ended.running.len(), "waiting": ended.settled });
+        audit::append(tx, &Event { at: self.now, kind: Kind::Halt, who, what, detail }).await?;
+        Ok(ended)
+    }
+}
+
+/// Stops the turns of these rows and settles those without one.
+async fn end_rows(tx: &mut Tx<'_>, rows: &[SqliteRow], now: i64) -> Result<Ended, StoreError> {
     let mut ended = Ended::default();
     let mut sessions: Vec<i64> = Vec::new();
-    for row in &rows {
+    for row in rows {
         let (session, key) = (get::<i64>(row, 2)?, SessionKey::from(get::<String>(row, 3)?));
         if !sessions.contains(&session) {
             sessions.push(session);

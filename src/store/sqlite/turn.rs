@@ -7,7 +7,7 @@ use serde_json::{Value, json as value};
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    SqliteStore, event, get, json, ledger, outbox,
+    SqliteStore, audit, event, get, json, ledger, outbox,
     session::{fence, usage},
     signed, small, to_json,
     writer::{Durability, Tx, Write},
@@ -303,7 +303,7 @@ pub(super) async fn put_step(tx: &mut Tx<'_>, turn: &TurnId, step: &StepRecord) 
         let at = step.started_at.saturating_add(step.ms);
         ledger::insert(tx, step.id.as_str(), Some(turn), None, spent, &step.usage, at).await?;
     }
-    Ok(())
+    audit::append_step(tx, turn, step).await
 }
 
 /// The steps of a turn, in order.

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_refused_by_what_they_unpack_to() {
+    fn row_19_bombs_are_refused_by_what_they_unpack_to() {
         let text = "x".repeat(2 << 20);
         assert!(refused("a.xml", format!("<worksheet><v>{text}</v></worksheet>")).contains("single text"));
         assert!(refused("a.xml", format!("<worksheet a=\"{text}\"/>")).contains("single text"));

@@ -90,3 +90,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn row_31_row_15_nobody_is_notified_and_nothing_is_fetched_on_any_path() {
+    use crate::send::no_mentions;
+
+    // What Discord reads of a mention is `allowed_mentions`, and it is on every path by these.
+    assert_eq!(no_mentions(), json!({ "parse": [], "replied_user": false }));
+    let places = [include_str!("../send.rs"), include_str!("../live.rs"), include_str!("../interaction.rs")];
+    for source in places {
+        let sends = source.matches("\"content\":").count();
+        assert!(sends > 0 && source.matches("\"allowed_mentions\":").count() >= sends, "a path without it");
+    }
+    for source in &places[..2] {
+        assert!(source.contains("SUPPRESS_EMBEDS"));
+    }
+    // A picture is no picture.
+    assert_eq!(laid_out("![](https://e.test/?d=x)"), "<https://e.test/?d=x>");
+}

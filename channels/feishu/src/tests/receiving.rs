@@ -88,7 +88,7 @@ async fn whoever_posts_rubbish_without_end_does_not_fill_the_log() {
 }
 
 #[tokio::test]
-async fn the_official_requests_are_answered_and_forged_ones_leave_no_row() {
+async fn row_07_the_official_requests_are_answered_and_forged_ones_leave_no_row() {
     let platform = Platform::start().await;
     for case in cases() {
         let name = case["name"].as_str().expect("a name");
@@ -107,7 +107,7 @@ async fn the_official_requests_are_answered_and_forged_ones_leave_no_row() {
 }
 
 #[tokio::test]
-async fn with_a_key_only_encrypted_and_signed_events_are_taken() {
+async fn row_09_with_a_key_only_encrypted_and_signed_events_are_taken() {
     let platform = Platform::start().await;
     let section = "mode = 'webhook'\nencrypt_key = 'x'\nverification_token = 'v_test_token'\nstale_after = 'off'";
     let channel = webhook(&platform.url(), section, Some("test key"));

@@ -47,7 +47,7 @@ async fn a_pushed_event_is_answered_by_an_empty_204_after_it_is_stored_and_the_a
 }
 
 #[tokio::test]
-async fn a_wrong_missing_or_foreign_signature_is_refused_and_leaves_no_row() {
+async fn row_07_a_wrong_missing_or_foreign_signature_is_refused_and_leaves_no_row() {
     let bench = bench(Config { secret: Secret::from("signing-key-0123456789"), ..config() }).await;
     let event = bench.bot.group_message(GROUP, ADA, at_bot("hello")).to_string();
     let good = sign("signing-key-0123456789", &event);

@@ -50,7 +50,7 @@ fn markdown_becomes_html() {
         ("👩‍👩‍👧‍👦 **👍🏽** 数据", "👩‍👩‍👧‍👦 <b>👍🏽</b> 数据"),
         // Links.
         ("[l](https://e.com/?b=1&c=\"2\")", "<a href=\"https://e.com/?b=1&amp;c=&quot;2&quot;\">l</a>"),
-        ("[**b** `c`](tg://user?id=1)", "<a href=\"tg://user?id=1\"><b>b</b> c</a>"),
+        ("[**b** `c`](tg://resolve?domain=x)", "<a href=\"tg://resolve?domain=x\"><b>b</b> c</a>"),
         ("[bad](javascript:alert(1)) [rel](./a.md)", "bad (javascript:alert(1)) rel (./a.md)"),
         (
             "<https://e.com> <me@e.com>",
@@ -490,6 +490,44 @@ proptest! {
             prop_assert_eq!(found, words);
         } else {
             prop_assert!(found.len() > 100 && words.starts_with(&found.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()));
+        }
+    }
+}
+
+#[test]
+fn row_31_more_than_five_people_are_not_named() {
+    let crowd: String = (0..9).map(|n| format!("@person{n} ")).collect();
+    let linked = |text: &str| text.matches('@').count();
+    assert_eq!((linked(&html(&crowd)[0]), linked(&plain(&crowd)[0])), (5, 5));
+    assert!(plain(&crowd)[0].contains("＠person8"), "and it is still read");
+    // Code and addresses name nobody.
+    let code = format!("```py\n{}```\nmail a@example.org", "@property\n".repeat(9));
+    assert_eq!(linked(&html(&code)[0]), 10);
+    // A link to a person would notify them.
+    assert!(!html("[x](tg://user?id=42) [y](TG:user?id=1)")[0].contains("<a "));
+}
+
+#[test]
+fn row_32_no_markup_of_a_model_is_telegrams() {
+    let long = format!("{}**{}", "a".repeat(TEXT_LIMIT - 3), "👩‍👩‍👧".repeat(40));
+    for text in [
+        "<a href=\"tg://user?id=1\"><a href=\"https://e.test\">x</a></a>",
+        "<b>open <i>never closed",
+        "`<b>` and ```\n<script>\n```",
+        "</pre></code><a href='https://e.test'>",
+        "[x](https://e.test/\"onclick=\"a)",
+        long.as_str(),
+    ] {
+        for piece in html(text) {
+            assert!(TextUnit::Utf16.len(&piece.replace("<b>", "").replace("</b>", "")) <= TEXT_LIMIT + 200);
+            for evil in ["<script", "<a href='", "<a href=\"tg:", "onclick=\"", "<a href=\"https://e.test\">x</a></a>"]
+            {
+                assert!(!piece.contains(evil), "{evil} in {piece}");
+            }
+            for tag in ["a", "b", "i", "code", "pre"] {
+                let opened = piece.matches(&format!("<{tag}>")).count() + piece.matches(&format!("<{tag} ")).count();
+                assert_eq!(opened, piece.matches(&format!("</{tag}>")).count(), "{tag} in {piece}");
+            }
         }
     }
 }

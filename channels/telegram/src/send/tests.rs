@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{Router, extract::State, http::StatusCode, response::IntoResponse};
 use channel_api::{ChannelId, PartId, Reply, contract::SendClass};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::*;
@@ -96,6 +96,11 @@ fn refusal(code: u16, description: &str) -> String {
 const PRIVATE: Target = Target { chat: 5, thread: None, reply: None };
 const GROUP: Target = Target { chat: -100, thread: Some(9), reply: Some(33) };
 
+/// Row 15: no link preview, on any text.
+fn off() -> Value {
+    json!({ "is_disabled": true })
+}
+
 #[tokio::test]
 async fn a_part_is_one_call_and_its_receipt_names_the_message() {
     let bot = Bot::answering(&[]).await;
@@ -109,9 +114,9 @@ async fn a_part_is_one_call_and_its_receipt_names_the_message() {
     assert_eq!(
         bot.asked(),
         [
-            json!({ "chat_id": 5, "text": "<b>好</b> &amp; &lt;b&gt;", "parse_mode": "HTML" }),
-            json!({ "chat_id": -100, "text": "好 & <b>", "message_thread_id": 9, "reply_parameters": reply }),
-            json!({ "chat_id": -100, "text": "more", "message_thread_id": 9 }),
+            json!({ "link_preview_options": off(), "chat_id": 5, "text": "<b>好</b> &amp; &lt;b&gt;", "parse_mode": "HTML" }),
+            json!({ "link_preview_options": off(), "chat_id": -100, "text": "好 & <b>", "message_thread_id": 9, "reply_parameters": reply }),
+            json!({ "link_preview_options": off(), "chat_id": -100, "text": "more", "message_thread_id": 9 }),
         ]
     );
 }
@@ -208,8 +213,11 @@ async fn what_was_refused_is_left_out_and_the_message_still_sent() {
     assert_eq!(receipt.platform_id.as_deref(), Some("-100:77"));
     let asked = bot.asked();
     assert_eq!(asked.len(), 3);
-    assert_eq!(asked[1], json!({ "chat_id": -100, "text": "hi", "message_thread_id": 9 }));
-    assert_eq!(asked[2], json!({ "chat_id": -100, "text": "hi" }));
+    assert_eq!(
+        asked[1],
+        json!({ "link_preview_options": off(), "chat_id": -100, "text": "hi", "message_thread_id": 9 })
+    );
+    assert_eq!(asked[2], json!({ "link_preview_options": off(), "chat_id": -100, "text": "hi" }));
     // Whoever names neither cannot leave them out.
     let bot = Bot::answering(&[(400, &reply)]).await;
     let result = bot.send(&PRIVATE, &part("hi", Level::Plain)).await;
@@ -231,7 +239,7 @@ async fn a_group_that_moved_is_followed_at_once_and_ever_after() {
     bot.send(&target, &part("two", Level::Plain)).await.expect("sent");
     let asked = bot.asked();
     assert_eq!(asked.iter().map(|asked| asked["chat_id"].clone()).collect::<Vec<_>>(), [-2, -1_002, -1_002]);
-    assert_eq!(asked[2], json!({ "chat_id": -1_002, "text": "two" }));
+    assert_eq!(asked[2], json!({ "link_preview_options": off(), "chat_id": -1_002, "text": "two" }));
 }
 
 #[tokio::test]

