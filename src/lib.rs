@@ -61,6 +61,7 @@ pub mod addressees;
 pub mod chats;
 pub mod clock;
 pub mod config;
+pub mod confinement;
 pub mod data_dir;
 pub mod egress;
 pub mod errand;
