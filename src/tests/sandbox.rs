@@ -35,7 +35,8 @@ struct Ran {
 
 impl House {
     fn new(level: Level, user: Option<u32>) -> Self {
-        let top = tempfile::Builder::new().prefix("crawfish-sandbox-").tempdir().expect("a folder");
+        // Not below /tmp, where a command at L3 has another folder.
+        let top = tempfile::Builder::new().prefix("crawfish-sandbox-").tempdir_in("/var/tmp").expect("a folder");
         for folder in ["workspace", "data", "tmp", "skills"] {
             fs::create_dir(top.path().join(folder)).expect("a folder");
         }
@@ -81,6 +82,7 @@ impl House {
     fn start(&self, script: &str) -> (std::process::Child, crawfish_sandbox::Control) {
         let (mut command, control) = crawfish_sandbox::helper_command(Path::new(BINARY)).expect("a socket");
         command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", self.at("workspace"));
+        command.env("TMPDIR", if self.level == Level::L3 { "/tmp".into() } else { self.at("tmp") });
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(user) = self.user {
             command.uid(user).gid(user);
@@ -244,7 +246,7 @@ fn what_a_command_needs_works() {
             ("echo hi > f && cat f", "hi"),
             ("cat $TOP/skills/SKILL.md | tr C c", "cANARY"),
             ("diff <(echo a) <(echo a) && echo same", "same"),
-            ("t=$(mktemp) && echo x > $t && wc -l < $t", if house.level == Level::L3 { "1" } else { "" }),
+            ("t=$(mktemp) && echo x > $t && wc -l < $t", "1"),
             ("python3 -c 'import json, subprocess; print(subprocess.run([\"echo\", \"sub\"]).returncode)'", "sub"),
             ("echo $(nproc) | grep -c .", "1"),
             ("ls -la | head -1; exit 7", "total"),
@@ -258,7 +260,10 @@ fn what_a_command_needs_works() {
         }
         let seen =
             house.run("ls /proc/self/fd 2>/dev/null | tr '\\n' ' '; env | cut -d= -f1 | sort | tr '\\n' ' '").out;
-        assert!(seen.ends_with("HOME OLDPWD PATH PWD SHLVL _ ") || seen.ends_with("HOME PATH PWD SHLVL _ "), "{seen}");
+        assert!(
+            seen.ends_with("HOME OLDPWD PATH PWD SHLVL TMPDIR _ ") || seen.ends_with("HOME PATH PWD SHLVL TMPDIR _ "),
+            "{seen}"
+        );
         // 3 is the listing's own.
         assert!(house.level != Level::L3 || seen.starts_with("0 1 2 3 H"), "{seen}");
     }
