@@ -38,6 +38,7 @@ use crate::{
     secrets::Redactor,
 };
 
+pub mod allowed;
 mod jobs;
 mod output;
 
