@@ -370,7 +370,7 @@ pub fn sandbox(loaded: &Loaded) -> Sandbox {
 fn bounds(loaded: &Loaded) -> Bounds {
     let exec = &loaded.config.tools.exec;
     let read = exec.read.iter().map(|path| loaded.path(path)).collect();
-    let network = if exec.network { Network::Host } else { Network::Off };
+    let network = if exec.network == crate::tools::exec::Network::Open { Network::Host } else { Network::Off };
     Bounds { sandbox: sandbox(loaded), wanted: exec.sandbox, network, read }
 }
 

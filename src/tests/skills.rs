@@ -341,7 +341,7 @@ async fn the_devices_of_the_study_are_found_with_a_home_assistant_skill_as_peopl
     }
     let (home, url, _serving) = HomeAssistant::start().await;
     let (mut gateway, model) =
-        set_up(&ON.replace("enabled = true", "enabled = true\nnetwork = true"), |ask| match ask.round() {
+        set_up(&ON.replace("enabled = true", "enabled = true\nnetwork = \"open\""), |ask| match ask.round() {
             // Finds it in the prompt, reads it, runs the first block that it finds there.
             0 => {
                 let system = system(ask);
