@@ -17,6 +17,7 @@ use channel_api::{Channel, ChannelContext, ChannelId, Clock, Said};
 use jiff::tz::TimeZone;
 use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
@@ -30,6 +31,7 @@ use crate::{
         Loaded,
         doors::{self, Door, doors},
     },
+    confinement::{Network, Ruling, Sandbox, Wanted},
     data_dir::{DataDir, DataDirError},
     delivery::{Delivery, Pace},
     egress::Egress,
@@ -75,7 +77,11 @@ use crate::{
     subagents::SubagentStore,
     supervisor::{self, Health, Watched},
     tools::{
-        Acts, Nest, Parts, Registry, Rooms, Ways, exec::Commands, senses::Senses, skill::Works, web_search::WebSearch,
+        Acts, Nest, Parts, Registry, Rooms, Ways,
+        exec::{Bounds, Commands},
+        senses::Senses,
+        skill::Works,
+        web_search::WebSearch,
     },
     upkeep::{self, Ready},
     worker::Worker,
@@ -235,7 +241,8 @@ pub fn tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
     let egress = config.web_fetch.enabled.then(|| Arc::new(Egress::new(&config.web_fetch, env, Arc::clone(clock))));
     let search = WebSearch::of(&config.web_search, &config.web_fetch, env, clock).map(Arc::new);
     let redactor = tool_redactor(loaded);
-    Parts { config, commands: commands(loaded), redactor, egress, search, subagents, ..Parts::default() }
+    let commands = commands(loaded).within(bounds(loaded));
+    Parts { config, commands, redactor, egress, search, subagents, ..Parts::default() }
 }
 
 /// Takes every secret of the configuration, and the gateway's token, out of what tools give.
@@ -344,6 +351,7 @@ pub fn open_mcp(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Mcp {
         fake_ip: loaded.config.tools.web_fetch.fake_ip,
         env: Box::new(move |name| env.get(name).map(str::to_owned)),
         redactor: tool_redactor(loaded),
+        sandbox: sandbox(loaded),
         clock: Arc::clone(clock),
     };
     Mcp::new(&loaded.config.mcp, &common)
@@ -352,6 +360,20 @@ pub fn open_mcp(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Mcp {
 /// The commands of the gateway with this data folder, known again after a restart.
 fn commands(loaded: &Loaded) -> Commands {
     Commands::of(&house(loaded))
+}
+
+/// What confines the commands of the gateway: it keeps them from the data folder, the configuration and `.env`.
+pub fn sandbox(loaded: &Loaded) -> Sandbox {
+    let store = loaded.path(loaded.config.store.sqlite_path());
+    let kept = [loaded.data_dir(), loaded.dir.join(".env"), store];
+    Sandbox::new(kept.into_iter().chain(loaded.source.clone()).collect(), workspace_dir(loaded))
+}
+
+fn bounds(loaded: &Loaded) -> Bounds {
+    let exec = &loaded.config.tools.exec;
+    let read = exec.read.iter().map(|path| loaded.path(path)).collect();
+    let network = if exec.network == crate::tools::exec::Network::Open { Network::Host } else { Network::Off };
+    Bounds { sandbox: sandbox(loaded), wanted: exec.sandbox, network, read }
 }
 
 /// By which the processes of the gateway with this data folder are known.
@@ -563,6 +585,8 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         None => None,
     };
     let token = data.token()?;
+    crawfish_sandbox::keep_private();
+    crate::os::sweep_private_folders();
     let store = open_store(loaded).await?;
     let channels = build_channels(loaded)?;
     channel_api::crash_point!("recover.begun");
@@ -589,7 +613,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let shelf = open_shelf(loaded, &clock)?;
     let skills = shelf.current(clock.monotonic());
     skills::watch::log(&Skills::default(), &skills);
-    if config.tools.exec.enabled {
+    if config.tools.exec.enabled && config.tools.exec.sandbox == Wanted::Off {
         warn!("{}", lang::door_exec_wide(Lang::current()));
     }
     let halt = begin_audit(loaded, &store, &clock).await.map_err(StartError::Recover)?;
@@ -825,6 +849,8 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     life.front("http", http.serve(listener, channels_listener, abort.clone()));
     let mcp = agents.get("main").map(|agent| agent.mcp.clone()).unwrap_or_default();
     life.front("mcp", mcp.run(abort.clone()));
+    let commands = agents.get("main").map(|agent| agent.works.commands.clone()).unwrap_or_default();
+    life.edge("sandbox", try_sandbox(config.tools.exec.enabled, commands, stopping.clone()));
     life.station("worker", worker.run(stopping.clone(), drained));
     life.station("previews", sweep);
     life.station("skills", skills::watch::run(shelf, Arc::clone(&clock), stopping.clone()));
@@ -885,6 +911,19 @@ async fn begin_audit(
         warn!(who, "{}", lang::halt_said(Lang::current()));
     }
     Ok(halt)
+}
+
+/// Finds out how well commands can be confined, so that the first of them need not wait, and says what that means.
+async fn try_sandbox(enabled: bool, commands: Commands, stopping: CancellationToken) {
+    if enabled {
+        match commands.ruling().await {
+            Ruling::Confined(level) => info!(%level, "commands are confined"),
+            Ruling::Refused(why) => warn!(why, "there is no exec tool"),
+            // Said already.
+            Ruling::Open => {}
+        }
+    }
+    stopping.cancelled().await;
 }
 
 /// What the sender of a message gets that killed the process three times.

@@ -417,8 +417,8 @@ catalogue! {
         zh: "助手不能运行命令",
     }
     door_exec_wide() {
-        en: "the owner's assistant may run commands: there is no sandbox yet, they have all rights of this process",
-        zh: "主人的助手可以运行命令：目前没有沙箱，命令拥有本进程的全部权限",
+        en: "the owner's assistant may run commands without a sandbox: they have all rights of this process",
+        zh: "主人的助手可以不经沙箱运行命令：命令拥有本进程的全部权限",
     }
     door_listen() {
         en: "bridges and platforms on other machines or in containers cannot reach /channels",
@@ -2514,6 +2514,22 @@ catalogue! {
     audit_bad_since(when) {
         en: "{when} is neither a day (2026-11-30) nor a moment (2026-11-30T08:00:00Z)",
         zh: "{when} 既不是日期（2026-11-30）也不是时刻（2026-11-30T08:00:00Z）",
+    // The sandbox of commands.
+    sandbox_missing(wanted, best, why) {
+        en: "commands cannot be confined as level {wanted} on this machine, only as {best} ({why}), so there are none; [tools.exec] sandbox = \"off\" runs them with all rights of this process",
+        zh: "本机无法以 {wanted} 级隔离命令，只有 {best} 级（{why}），因此不提供命令；[tools.exec] sandbox = \"off\" 会让命令拥有本进程的全部权限",
+    }
+    sandbox_holds(folder, kept) {
+        en: "{folder} may be changed and holds {kept}, which no command may reach; let the workspace be a folder beside it",
+        zh: "{folder} 可写，而且包含任何命令都不得触及的 {kept}；请把工作区放在它旁边的文件夹里",
+    }
+    doctor_sandbox(level) {
+        en: "sandbox: commands are confined as level {level} (docs/sandbox.md)",
+        zh: "沙箱：命令以 {level} 级隔离（docs/zh/sandbox.md）",
+    }
+    doctor_sandbox_off(best) {
+        en: "sandbox: off by the configuration; this machine has level {best}: [tools.exec] sandbox = \"auto\"",
+        zh: "沙箱：已被配置关闭；本机可达 {best} 级：[tools.exec] sandbox = \"auto\"",
     }
 }
 

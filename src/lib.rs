@@ -62,6 +62,7 @@ pub mod audit;
 pub mod chats;
 pub mod clock;
 pub mod config;
+pub mod confinement;
 pub mod data_dir;
 pub mod egress;
 pub mod errand;

@@ -86,6 +86,8 @@ pub struct Common {
     pub env: Lookup,
     /// Takes the configuration's secrets out of what servers give.
     pub redactor: Redactor,
+    /// What confines the programs.
+    pub sandbox: crate::confinement::Sandbox,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }
@@ -260,6 +262,7 @@ impl Server {
             mark: mark(&common.house),
             egress,
             redactor: common.redactor.clone(),
+            sandbox: common.sandbox.clone(),
             clock: Arc::clone(&common.clock),
         };
         let files = Files::of(&common.data.join("mcp"), name);

@@ -269,6 +269,99 @@ pub fn clean_environment(all: impl IntoIterator<Item = (OsString, OsString)>) ->
     kept
 }
 
+/// A folder for one process alone (mode 0700), below the system's one for temporary files; it goes when this does.
+#[derive(Debug)]
+pub struct PrivateFolder(PathBuf);
+
+impl PrivateFolder {
+    /// Makes one that belongs to the owner of `like`, where we may give it away.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn new(like: &Path) -> io::Result<Self> {
+        let path = std::fs::canonicalize(std::env::temp_dir())?;
+        let path = path.join(format!("{PRIVATE_FOLDER}{}-{}", std::process::id(), ulid::Ulid::generate()));
+        create_private_dir(&path)?;
+        let folder = Self(path);
+        #[cfg(unix)]
+        if rustix::process::geteuid().is_root() {
+            use std::os::unix::fs::MetadataExt as _;
+            let owner = std::fs::metadata(like)?;
+            std::os::unix::fs::chown(folder.path(), Some(owner.uid()), Some(owner.gid()))?;
+        }
+        #[cfg(not(unix))]
+        let _ = like;
+        Ok(folder)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        // What a command made unreadable may stay; `sweep_private_folders` has another try.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How the names of [`PrivateFolder`]s begin; the id of the process follows.
+const PRIVATE_FOLDER: &str = "crawfish-tmp-";
+
+/// Removes the private folders of processes that are no more.
+pub fn sweep_private_folders() {
+    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let of = name.to_str().and_then(|name| name.strip_prefix(PRIVATE_FOLDER)?.split('-').next());
+        if of.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) && cfg!(target_os = "linux") {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// A command that can be started: as it is, or by the helper that confines it.
+pub struct Launch {
+    command: Command,
+    #[cfg(unix)]
+    confined: Option<(Held, crawfish_sandbox::Confinement)>,
+}
+
+impl From<Command> for Launch {
+    fn from(command: Command) -> Self {
+        Self {
+            command,
+            #[cfg(unix)]
+            confined: None,
+        }
+    }
+}
+
+#[cfg(unix)]
+impl Launch {
+    /// The command of the helper, its orders and what belongs to it.
+    pub fn confined(
+        command: Command,
+        control: crawfish_sandbox::Control,
+        orders: crawfish_sandbox::Confinement,
+        tmp: PrivateFolder,
+    ) -> Self {
+        Self { command, confined: Some((Held { control, _tmp: tmp }, orders)) }
+    }
+}
+
+/// What a confined command lives by: when the socket closes, the helper ends all of it.
+#[cfg(unix)]
+struct Held {
+    control: crawfish_sandbox::Control,
+    _tmp: PrivateFolder,
+}
+
+/// How long the helper may take to end what it looks after.
+#[cfg(unix)]
+const HELPER_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// A command that runs: everything it starts belongs to it, and ends with it at the latest when this is dropped.
 ///
 /// Where there are process groups it leads one. On Linux also those that left the group (`setsid`, daemons) are found,
@@ -277,6 +370,9 @@ pub struct Started {
     child: Child,
     group: Group,
     ended: bool,
+    #[cfg(unix)]
+    held: Option<Held>,
+    told: crawfish_sandbox::Report,
 }
 
 /// The three pipes of a command that is spoken to.
@@ -305,8 +401,8 @@ impl Started {
     ///
     /// # Errors
     /// Those of the system: no such program or folder, no right to it, no process left.
-    pub fn spawn(command: Command, mark: String) -> io::Result<(Self, Vec<OutputPipe>)> {
-        Self::start(command, mark, std::process::Stdio::null())
+    pub fn spawn(launch: impl Into<Launch>, mark: String) -> io::Result<(Self, Vec<OutputPipe>)> {
+        Self::start(launch.into(), mark, std::process::Stdio::null())
     }
 
     /// The same for a command that can be typed into.
@@ -314,61 +410,87 @@ impl Started {
     /// # Errors
     /// As [`Started::spawn`].
     pub fn spawn_with_input(
-        command: Command,
+        launch: impl Into<Launch>,
         mark: String,
     ) -> io::Result<(Self, Vec<OutputPipe>, Option<tokio::process::ChildStdin>)> {
-        let (mut started, pipes) = Self::start(command, mark, std::process::Stdio::piped())?;
+        let (mut started, pipes) = Self::start(launch.into(), mark, std::process::Stdio::piped())?;
         let input = started.child.stdin.take();
         Ok((started, pipes, input))
     }
 
-    fn start(mut command: Command, mark: String, input: std::process::Stdio) -> io::Result<(Self, Vec<OutputPipe>)> {
-        command.env(COMMAND_MARK, &mark).stdin(input).kill_on_drop(true);
+    fn start(launch: Launch, mark: String, input: std::process::Stdio) -> io::Result<(Self, Vec<OutputPipe>)> {
         #[cfg(unix)]
-        let (child, pipes) = {
+        {
             let (reader, writer) = io::pipe()?;
-            command.process_group(0).stdout(writer.try_clone()?).stderr(writer);
             let reader = tokio::net::unix::pipe::Receiver::from_owned_fd(reader.into())?;
-            let child = command.spawn()?;
-            // The command held our own ends of the pipe: while one is open, the pipe has no end.
-            drop(command);
-            (child, vec![Box::pin(reader) as OutputPipe])
-        };
+            let mut launch = launch;
+            launch.command.stdin(input).stdout(writer.try_clone()?).stderr(writer);
+            let started = Self::begin(launch, mark)?;
+            Ok((started, vec![Box::pin(reader) as OutputPipe]))
+        }
         #[cfg(not(unix))]
-        let (child, pipes) = {
-            command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-            let mut child = command.spawn()?;
+        {
+            let mut launch = launch;
+            launch.command.stdin(input).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+            let mut started = Self::begin(launch, mark)?;
             let mut pipes: Vec<OutputPipe> = Vec::new();
-            pipes.extend(child.stdout.take().map(|pipe| Box::pin(pipe) as OutputPipe));
-            pipes.extend(child.stderr.take().map(|pipe| Box::pin(pipe) as OutputPipe));
-            (child, pipes)
+            pipes.extend(started.child.stdout.take().map(|pipe| Box::pin(pipe) as OutputPipe));
+            pipes.extend(started.child.stderr.take().map(|pipe| Box::pin(pipe) as OutputPipe));
+            Ok((started, pipes))
+        }
+    }
+
+    /// Starts the process, whose pipes are set. It takes the command, which holds our own ends of them: while one is open,
+    /// a pipe has no end.
+    fn begin(launch: Launch, mark: String) -> io::Result<Self> {
+        let mut command = launch.command;
+        command.env(COMMAND_MARK, &mark).kill_on_drop(true);
+        #[cfg(unix)]
+        let confined = {
+            match &launch.confined {
+                // The helper ends with its socket, after the processes it looks after, and leads a group by itself.
+                Some(_) => command.kill_on_drop(false),
+                None => command.process_group(0),
+            };
+            launch.confined
+        };
+        let child = command.spawn()?;
+        drop(command);
+        #[cfg(unix)]
+        let held = match confined {
+            None => None,
+            Some((held, orders)) => {
+                crawfish_sandbox::order(&held.control, &orders)?;
+                held.control.set_nonblocking(true)?;
+                Some(held)
+            }
         };
         let group = Group {
             #[cfg(unix)]
             leader: child.id().and_then(pid),
             mark,
         };
-        Ok((Self { child, group, ended: false }, pipes))
+        Ok(Self {
+            child,
+            group,
+            ended: false,
+            #[cfg(unix)]
+            held,
+            told: crawfish_sandbox::Report::default(),
+        })
     }
 
     /// Starts a command that is spoken to over stdin and stdout, in a group of its own, marked with `mark`.
     ///
     /// # Errors
     /// Those of the system: no such program or folder, no right to it, no process left.
-    pub fn spawn_spoken_to(mut command: Command, mark: String) -> io::Result<(Self, Pipes)> {
+    pub fn spawn_spoken_to(launch: impl Into<Launch>, mark: String) -> io::Result<(Self, Pipes)> {
         let piped = std::process::Stdio::piped;
-        command.env(COMMAND_MARK, &mark).stdin(piped()).stdout(piped()).stderr(piped()).kill_on_drop(true);
-        #[cfg(unix)]
-        command.process_group(0);
-        let mut child = command.spawn()?;
-        let group = Group {
-            #[cfg(unix)]
-            leader: child.id().and_then(pid),
-            mark,
-        };
-        let taken = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let started = Self { child, group, ended: false };
-        match taken {
+        let mut launch = launch.into();
+        launch.command.stdin(piped()).stdout(piped()).stderr(piped());
+        let mut started = Self::begin(launch, mark)?;
+        let child = &mut started.child;
+        match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
             (Some(stdin), Some(stdout), Some(stderr)) => Ok((started, Pipes { stdin, stdout, stderr })),
             _ => Err(io::Error::other("the program has no pipes")),
         }
@@ -379,7 +501,27 @@ impl Started {
     /// # Errors
     /// Those of the system.
     pub async fn wait(&mut self) -> io::Result<std::process::ExitStatus> {
-        self.child.wait().await
+        let status = self.child.wait().await?;
+        self.hear();
+        Ok(status)
+    }
+
+    /// What the helper of a confined command has told so far; complete once the command has ended.
+    pub fn report(&self) -> &crawfish_sandbox::Report {
+        &self.told
+    }
+
+    fn hear(&mut self) {
+        #[cfg(unix)]
+        if let Some(held) = &mut self.held {
+            use std::io::Read as _;
+            let mut bytes = Vec::new();
+            // Without a word there is none: the socket does not wait.
+            let _ = (&mut held.control).take(4_096).read_to_end(&mut bytes);
+            if !bytes.is_empty() {
+                self.told = crawfish_sandbox::report(&bytes);
+            }
+        }
     }
 
     /// Asks everything in its group to end (SIGTERM). Does nothing where there are no signals.
@@ -390,6 +532,16 @@ impl Started {
 
     /// Ends everything it started, at once; says whether something still ran besides the command itself.
     pub async fn end(&mut self) -> bool {
+        #[cfg(unix)]
+        if let Some(held) = &self.held {
+            let _ = held.control.shutdown(std::net::Shutdown::Write);
+            let gone = tokio::time::timeout(HELPER_PATIENCE, self.child.wait()).await.is_ok();
+            self.hear();
+            if gone {
+                self.ended = true;
+                return self.told.left_running;
+            }
+        }
         self.ended = true;
         // Where there are no groups, this is all there is; where there are, the group's leader may be gone already.
         let _ = self.child.start_kill();
@@ -400,7 +552,12 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        if !self.ended {
+        // What is confined ends with the socket.
+        #[cfg(unix)]
+        let confined = self.held.is_some();
+        #[cfg(not(unix))]
+        let confined = false;
+        if !self.ended && !confined {
             self.group.end();
         }
     }

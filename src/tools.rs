@@ -202,6 +202,11 @@ pub trait Tool: Send + Sync + 'static {
         Terms::of(self.effect())
     }
 
+    /// Whether it can be called on this machine now. One that cannot is not offered; `doctor` says why.
+    fn available(&self) -> bool {
+        true
+    }
+
     /// Whether what a call with these arguments gives was written by whoever likes (web pages, other people's servers): a
     /// turn that has read such things remembers nothing without the owner.
     fn reads_outside(&self, _args: &Value) -> bool {

@@ -138,6 +138,7 @@ impl Doctor {
         findings.extend(machine::permissions(loaded, lang));
         findings.extend(machine::skills(&skills, lang));
         findings.extend(machine::tools(loaded, lang));
+        findings.push(machine::sandbox(loaded, lang).await);
         findings.extend(mcp::findings(loaded, lang));
         if !self.offline {
             let enabled = loaded.config.channels.iter().filter(|(_, section)| section.policy.enabled);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Config;
 use crate::{
     channels,
+    confinement::Wanted,
     http::config::LocalClients,
     intake::{
         access::{ChannelPolicy, Gate, GroupConfig},
@@ -105,7 +106,9 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
         }
     }
     if config.tools.exec.enabled {
-        add(Wide, "exec", lang::door_exec_wide(lang), "[tools.exec] enabled = false");
+        if config.tools.exec.sandbox == Wanted::Off {
+            add(Wide, "exec", lang::door_exec_wide(lang), "[tools.exec] sandbox = \"auto\"");
+        }
     } else {
         add(Closed, "exec", lang::door_exec(lang), "[tools.exec] enabled = true");
     }
@@ -538,7 +541,9 @@ mod tests {
         assert_eq!(names(""), ["model", "channel", "exec", "channels_listen", "hosts", "local_clients"]);
         let channel = doors(&loaded(""), Lang::En).swap_remove(1).line;
         assert!(channel.contains("[channels.telegram.main]") && channel.contains("[channels.webhook.bridge]"));
-        assert!(names("[tools.exec]\nenabled = true\n").contains(&"exec".to_owned()), "on, it stands wide open");
+        assert!(!names("[tools.exec]\nenabled = true\n").contains(&"exec".to_owned()), "on, it is confined");
+        let open = "[tools.exec]\nenabled = true\nsandbox = \"off\"\n";
+        assert!(names(open).contains(&"exec".to_owned()), "without a sandbox, it stands wide open");
         let webhook = "[channels.webhook.bridge]\ntoken = \"0123456789abcdef0123456789abcdef\"\n";
         let open = names(webhook);
         for door in ["owner", "senders:webhook:bridge", "tools:webhook:bridge"] {

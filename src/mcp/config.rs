@@ -36,6 +36,14 @@ pub struct ServerConfig {
     pub env: BTreeMap<String, Secret>,
     /// Where the program starts, relative to the configuration file; `None` = a folder of its own below `data/mcp`.
     pub cwd: Option<String>,
+    /// How well the program has to be confined; where that cannot be had, it is not started.
+    pub sandbox: crate::confinement::Wanted,
+    /// Whether the program may reach the network.
+    pub network: bool,
+    /// What the program may read besides its own installation, relative to the configuration file.
+    pub read: Vec<String>,
+    /// Folders the program may change besides the one it starts in, relative to the configuration file.
+    pub write: Vec<String>,
     /// The address, for a server that is reached over (streamable) HTTP. May hold a key in its query.
     pub url: Option<Secret>,
     /// Headers of every request, e.g. `Authorization`.
@@ -64,6 +72,10 @@ impl Default for ServerConfig {
             command: Vec::new(),
             env: BTreeMap::new(),
             cwd: None,
+            sandbox: crate::confinement::Wanted::Auto,
+            network: false,
+            read: Vec::new(),
+            write: Vec::new(),
             url: None,
             headers: BTreeMap::new(),
             proxy: Proxy::None,

@@ -45,7 +45,9 @@ use super::{
     pace::{MOST, Paced},
 };
 use crate::{
+    confinement::{Limits, Network, Reachable, Ruling, Sandbox, Wanted, installation_of},
     egress::Egress,
+    lang::Lang,
     os::{self, Started},
     secrets::Redactor,
 };
@@ -80,6 +82,8 @@ pub struct Reach {
     pub egress: Option<Arc<Egress>>,
     /// Takes secrets out of what it writes.
     pub redactor: Redactor,
+    /// What confines its program.
+    pub sandbox: Sandbox,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }
@@ -137,7 +141,7 @@ impl Reach {
                 (None, serve_client(ears, transport).boxed())
             }
             None => {
-                let (started, pipes) = self.start()?;
+                let (started, pipes) = self.start().await?;
                 let reading = log_stderr(pipes.stderr, self.name.clone(), self.redactor.clone());
                 stderr.spawn(reading.in_current_span());
                 let stdout = Paced::new(pipes.stdout, Arc::clone(&self.clock));
@@ -181,7 +185,7 @@ impl Reach {
         })
     }
 
-    fn start(&self) -> Result<(Started, os::Pipes), String> {
+    async fn start(&self) -> Result<(Started, os::Pipes), String> {
         let (program, arguments) = self.config.command.split_first().ok_or("there is no command")?;
         let path = if program.contains(['/', '\\']) {
             self.dir.join(program)
@@ -200,10 +204,39 @@ impl Reach {
         command.envs(os::clean_environment(std::env::vars_os()));
         command.envs(self.config.env.iter().map(|(name, value)| (name, value.expose())));
         let mark = format!("{}{}", self.mark, ulid::Ulid::generate());
-        Started::spawn_spoken_to(command, mark).map_err(|error| {
+        let ruling = match self.config.sandbox {
+            Wanted::Off => Ruling::Open,
+            wanted => wanted.rule(self.sandbox.found().await, Lang::current()),
+        };
+        let launch = match ruling {
+            Ruling::Open => command.into(),
+            Ruling::Refused(why) => return Err(why),
+            Ruling::Confined(level) => self.sandbox.launch(command, level, self.reachable(&path, &folder))?,
+        };
+        Started::spawn_spoken_to(launch, mark).map_err(|error| {
             let place = if folder.is_dir() { path.display() } else { folder.display() };
             format!("{place}: {error}")
         })
+    }
+
+    /// Its own folder, its installation, the scripts that its command names, and what the owner wrote.
+    fn reachable(&self, program: &Path, folder: &Path) -> Reachable {
+        let mut read = installation_of(program);
+        for argument in self.config.command.iter().skip(1).map(Path::new).filter(|path| path.is_absolute()) {
+            read.push(argument.to_owned());
+            // What a script stands on lies beside it.
+            read.extend(argument.parent().filter(|_| argument.is_file()).map(Path::to_owned));
+        }
+        read.extend(self.config.read.iter().map(|path| self.dir.join(path)));
+        let mut write = vec![folder.to_owned()];
+        write.extend(self.config.write.iter().map(|path| self.dir.join(path)));
+        // The sandbox refuses what holds the gateway's own files; of what is only beside a script, it is left out.
+        Reachable {
+            write,
+            read,
+            network: if self.config.network { Network::Host } else { Network::Off },
+            limits: Limits { cpu_s: None, memory: None, file: Some(1 << 30), open_files: Some(1_024), processes: 512 },
+        }
     }
 
     /// The words of a library or a server, on one line, without secrets.

@@ -27,6 +27,7 @@ fn open(folder: &std::path::Path, config: &str) -> Mcp {
         fake_ip: false,
         env: Box::new(|_| None),
         redactor: Redactor::default(),
+        sandbox: crate::confinement::Sandbox::new(Vec::new(), ".".into()),
         clock: Arc::new(ManualClock::at(0)),
     };
     Mcp::new(&toml::from_str(config).expect("a good section"), &common)

@@ -41,6 +41,8 @@ mod pseudo;
 mod qq;
 mod queue;
 mod redelivery;
+#[cfg(target_os = "linux")]
+mod sandbox;
 mod schedule;
 mod security;
 mod silence;

@@ -33,14 +33,6 @@ async fn line_of(path: &Path) -> String {
     .await
 }
 
-async fn until_gone(pid: &str) {
-    let runs = || {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
-    };
-    until("the process is gone", SOON, async || (!runs()).then_some(())).await;
-}
-
 /// Waits until the model was asked with these words in the newest message.
 async fn told(model: &ModelServer, words: &str) -> String {
     until(words, SOON, async || {
@@ -101,10 +93,10 @@ async fn a_command_runs_on_is_typed_into_and_its_end_is_told_once() {
 async fn a_killed_command_is_gone_with_all_that_it_started() {
     let (gateway, model) = set_up(by_words).await;
     gateway.answer("sleep please", None).await;
-    let pid = line_of(&gateway.workspace().join("pid")).await;
+    line_of(&gateway.workspace().join("pid")).await;
     let answer = gateway.answer("kill it", None).await;
     assert!(answer.contains("job-1 ended, ended because it was told to"), "{answer}");
-    until_gone(&pid).await;
+    gateway.no_command_runs().await;
     assert!(
         !model.asks().iter().any(|ask| ask.said().contains("background command job-1 ended")),
         "who ended it knows"
@@ -115,10 +107,10 @@ async fn a_killed_command_is_gone_with_all_that_it_started() {
 async fn a_command_ends_with_the_gateway_and_the_next_start_says_so() {
     let (mut gateway, model) = set_up(by_words).await;
     gateway.answer("sleep please", None).await;
-    let pid = line_of(&gateway.workspace().join("pid")).await;
+    line_of(&gateway.workspace().join("pid")).await;
     gateway.kill9().await;
     gateway.restart().await;
-    until_gone(&pid).await;
+    gateway.no_command_runs().await;
     let report = told(&model, "background command job-1 ended: the gateway was restarted").await;
     assert!(report.contains("sleep 300"), "{report}");
     assert_eq!(gateway.answer("list", None).await, "There are no background commands.");

@@ -340,26 +340,27 @@ async fn the_devices_of_the_study_are_found_with_a_home_assistant_skill_as_peopl
         assert!(there, "this journey needs the program `{program}`: `apt-get install {program}`");
     }
     let (home, url, _serving) = HomeAssistant::start().await;
-    let (mut gateway, model) = set_up(ON, |ask| match ask.round() {
-        // Finds it in the prompt, reads it, runs the first block that it finds there.
-        0 => {
-            let system = system(ask);
-            assert!(system.contains("查询和控制家里的智能设备"), "{system}");
-            read("c1", &listed(system, "homeassistant").expect("it is listed"))
-        }
-        1 => {
-            let skill = ask.results()[0];
-            let (_, block) = skill.split_once("```bash\n").expect("a block");
-            let (block, _) = block.split_once("```").expect("its end");
-            exec("c2", &block.replace("ROOM", "书房"))
-        }
-        _ => {
-            let lines = ask.results()[1].lines().take_while(|line| !line.starts_with('['));
-            let names: Vec<&str> = lines.filter_map(|line| line.split('\t').nth(1)).collect();
-            text(format!("书房有 {} 个智能设备：{}", names.len(), names.join("、")))
-        }
-    })
-    .await;
+    let (mut gateway, model) =
+        set_up(&ON.replace("enabled = true", "enabled = true\nnetwork = \"open\""), |ask| match ask.round() {
+            // Finds it in the prompt, reads it, runs the first block that it finds there.
+            0 => {
+                let system = system(ask);
+                assert!(system.contains("查询和控制家里的智能设备"), "{system}");
+                read("c1", &listed(system, "homeassistant").expect("it is listed"))
+            }
+            1 => {
+                let skill = ask.results()[0];
+                let (_, block) = skill.split_once("```bash\n").expect("a block");
+                let (block, _) = block.split_once("```").expect("its end");
+                exec("c2", &block.replace("ROOM", "书房"))
+            }
+            _ => {
+                let lines = ask.results()[1].lines().take_while(|line| !line.starts_with('['));
+                let names: Vec<&str> = lines.filter_map(|line| line.split('\t').nth(1)).collect();
+                text(format!("书房有 {} 个智能设备：{}", names.len(), names.join("、")))
+            }
+        })
+        .await;
     put(&gateway.dir().join("skills/homeassistant"), HOME);
     fs::write(gateway.dir().join(".env"), format!("HA_TOKEN='{TOKEN}'\nHA_URL={url}\n")).expect("a file");
     gateway.restart().await;

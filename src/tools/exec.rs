@@ -1,8 +1,9 @@
 //! `exec`: a command line in a shell, in the workspace, for the owner alone.
 //!
-//! Nothing keeps a command inside the workspace yet, so there is no such tool unless the owner says
-//! `[tools.exec] enabled = true`. What holds in any case: a command gets no key of ours in its environment, nothing to
-//! read, a bounded time and a bounded place for its output; and nothing it started outlives the call.
+//! There is no such tool unless the owner says `[tools.exec] enabled = true`, and none where it cannot be kept inside the
+//! workspace ([`crate::confinement`]) unless the owner says `sandbox = "off"`. What holds in any case: a command gets no key
+//! of ours in its environment, nothing to read, a bounded time and a bounded place for its output; and nothing it started
+//! outlives the call.
 
 use std::{
     io,
@@ -28,13 +29,16 @@ use super::{
     broker::{Broker, tell},
 };
 use crate::{
+    confinement::{self, Limits, Reachable, Ruling, Sandbox, Wanted},
     egress::hosts::{self, By, Host},
     errand::Errands,
-    os::{self, OutputPipe, Started},
+    lang::Lang,
+    os::{self, Launch, OutputPipe, Started},
     policy::Terms,
     secrets::Redactor,
 };
 
+pub mod allowed;
 mod jobs;
 mod output;
 
@@ -62,8 +66,14 @@ const ROOM_FOR_END: usize = 400;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExecConfig {
-    /// Whether there is such a tool at all. Off: nothing keeps a command inside the workspace yet.
+    /// Whether there is such a tool at all.
     pub enabled: bool,
+    /// How well commands have to be confined; where that cannot be had, there is no tool.
+    pub sandbox: Wanted,
+    /// Folders and files that commands may read and run besides the system's, relative to the configuration file.
+    pub read: Vec<String>,
+    /// Programs that may be called as `argv` without being asked about: names, paths, or `readonly` for a list of ours.
+    pub allow: Vec<String>,
     /// Seconds a command may run when the call does not say; a call may ask for 120 at most.
     pub timeout: u64,
     /// What reads the command line.
@@ -85,6 +95,8 @@ pub enum Network {
     Off,
     /// Those, and the hosts of the list.
     Hosts,
+    /// The network of this machine, private addresses included.
+    Open,
 }
 
 impl ExecConfig {
@@ -97,7 +109,16 @@ impl ExecConfig {
 
 impl Default for ExecConfig {
     fn default() -> Self {
-        Self { enabled: false, timeout: 15, shell: Shell::Auto, network: Network::Off, hosts: Vec::new() }
+        Self {
+            enabled: false,
+            sandbox: Wanted::Auto,
+            read: Vec::new(),
+            allow: Vec::new(),
+            timeout: 15,
+            shell: Shell::Auto,
+            network: Network::Off,
+            hosts: Vec::new(),
+        }
     }
 }
 
@@ -170,6 +191,20 @@ pub struct Commands {
     slots: Arc<Semaphore>,
     house: String,
     jobs: Jobs,
+    bounds: Option<Arc<Bounds>>,
+}
+
+/// What confines commands.
+#[derive(Debug)]
+pub struct Bounds {
+    /// The sandbox of the gateway.
+    pub sandbox: Sandbox,
+    /// How well.
+    pub wanted: Wanted,
+    /// Whom they may reach.
+    pub network: confinement::Network,
+    /// What they may read besides.
+    pub read: Vec<PathBuf>,
 }
 
 impl Default for Commands {
@@ -181,7 +216,43 @@ impl Default for Commands {
 impl Commands {
     /// Those of the gateway of that name; it must be the same after a restart.
     pub fn of(house: &str) -> Self {
-        Self { slots: Arc::new(Semaphore::new(AT_ONCE)), house: house.to_owned(), jobs: Jobs::default() }
+        Self { slots: Arc::new(Semaphore::new(AT_ONCE)), house: house.to_owned(), jobs: Jobs::default(), bounds: None }
+    }
+
+    /// The same, confined. Without this, commands have all rights of this process.
+    #[must_use]
+    pub fn within(self, bounds: Bounds) -> Self {
+        Self { bounds: Some(Arc::new(bounds)), ..self }
+    }
+
+    /// Whether commands can be started, as far as that is known: the sandbox may not have been tried yet.
+    pub fn available(&self) -> bool {
+        let known = self.bounds.as_ref().and_then(|bounds| Some(bounds.wanted.rule(bounds.sandbox.known()?, Lang::En)));
+        !matches!(known, Some(Ruling::Refused(_)))
+    }
+
+    /// What may be done with a command; tries the sandbox when that was not done yet.
+    pub async fn ruling(&self) -> Ruling {
+        match &self.bounds {
+            None => Ruling::Open,
+            Some(bounds) if bounds.wanted == Wanted::Off => Ruling::Open,
+            Some(bounds) => bounds.wanted.rule(bounds.sandbox.found().await, Lang::En),
+        }
+    }
+
+    /// Makes a command ready to start, as every command of ours does: with its environment, and confined to the workspace.
+    async fn ready(&self, mut command: Command, most: Duration, ctx: &ToolContext) -> Result<Launch, ToolError> {
+        equip(&mut command, ctx);
+        let refused = |why: String| ToolError::TellModel(format!("Nothing was run: {why}"));
+        let level = match self.ruling().await {
+            Ruling::Open => return Ok(command.into()),
+            Ruling::Refused(why) => return Err(refused(why)),
+            Ruling::Confined(level) => level,
+        };
+        let Some(bounds) = self.bounds.clone() else { return Ok(command.into()) };
+        let reach = bounds.reach(ctx, most);
+        let launch = tokio::task::spawn_blocking(move || bounds.sandbox.launch(command, level, reach)).await;
+        launch.map_err(|error| ToolError::Abort(error.to_string()))?.map_err(refused)
     }
 
     /// Ends what an earlier run of the same gateway left running when it was killed, and counts the processes. Finds
@@ -210,6 +281,19 @@ impl Commands {
     }
 }
 
+impl Bounds {
+    fn reach(&self, ctx: &ToolContext, most: Duration) -> Reachable {
+        let usual = Limits::default();
+        Reachable {
+            write: vec![ctx.workspace.clone()],
+            read: ctx.readable.iter().cloned().chain([ctx.media.clone()]).chain(self.read.iter().cloned()).collect(),
+            network: self.network.clone(),
+            // One core all the time, at the most.
+            limits: Limits { cpu_s: usual.cpu_s.map(|least| least.max(most.as_secs())), ..usual },
+        }
+    }
+}
+
 /// Runs a command line.
 #[derive(Debug)]
 pub struct Exec {
@@ -227,7 +311,8 @@ impl Exec {
 
 #[derive(Deserialize)]
 struct Arguments {
-    command: String,
+    command: Option<String>,
+    argv: Option<Vec<String>>,
     timeout: Option<u64>,
     workdir: Option<String>,
     shell: Option<Shell>,
@@ -250,6 +335,7 @@ impl Tool for Exec {
                 "type": "object",
                 "properties": {
                     "command": {"type": "string", "description": "The command line; it may have several lines"},
+                    "argv": {"type": "array", "items": {"type": "string"}, "description": "Instead: a program and its arguments, without a shell"},
                     "timeout": {
                         "type": "integer", "minimum": 1, "maximum": LONGEST_JOB,
                         "description": format!("Most seconds it may run (default {}, at most {LONGEST}; in the background 3600)", self.config.timeout),
@@ -261,7 +347,6 @@ impl Tool for Exec {
                         "description": "Another shell",
                     },
                 },
-                "required": ["command"],
                 "additionalProperties": false,
             }),
         }
@@ -271,49 +356,81 @@ impl Tool for Exec {
         Effect::Effect
     }
 
+    fn available(&self) -> bool {
+        self.commands.available()
+    }
+
     fn terms(&self) -> Terms {
         // Not in groups, where what others say stands beside the owner's words.
         Terms::of(self.effect()).owner_only().direct_only()
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {
-        let Arguments { command, timeout, workdir, shell, background } = arguments::typed(args)?;
+        let Arguments { command, argv, timeout, workdir, shell, background } = arguments::typed(args)?;
         let background = background.unwrap_or(false);
         if let Some(seconds) = timeout.filter(|seconds| !background && *seconds > LONGEST) {
             return tell(format!(
                 "`timeout` may be at most {LONGEST} s, not {seconds}. With `background` true the command runs on by itself."
             ));
         }
-        if command.trim().is_empty() {
-            return tell("`command` is empty. Give the command line to run.".to_owned());
+        let (mut line, written, name) = self.line(command, argv, shell)?;
+        line.current_dir(folder(ctx, workdir).await?);
+        if background {
+            let most = Duration::from_secs(timeout.unwrap_or(USUAL_JOB).clamp(1, LONGEST_JOB));
+            let mut output = self.go_on(&written, line, most, ctx).await?;
+            if let Some(note) = ctx.variables.note(&written) {
+                output.text.push_str(&format!("\n{note}"));
+            }
+            return Ok(output);
         }
-        if command.contains('\0') || command.len() > LONGEST_LINE {
+        let seconds = timeout.unwrap_or(self.config.timeout).clamp(1, LONGEST);
+        let result = self.commands.follow(line, &name, seconds, &self.redactor, ctx).await;
+        match (result, ctx.variables.note(&written)) {
+            (Ok(output), Some(note)) => Ok(ToolOutput { text: format!("{}\n{note}", output.text), ..output }),
+            (Err(ToolError::TellModel(text)), Some(note)) => tell(format!("{text}\n{note}")),
+            (result, _) => result,
+        }
+    }
+}
+
+impl Exec {
+    /// The command that a call asks for, how it is written down, and what it starts with.
+    fn line(
+        &self,
+        command: Option<String>,
+        argv: Option<Vec<String>>,
+        shell: Option<Shell>,
+    ) -> Result<(Command, String, String), ToolError> {
+        let given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.trim().is_empty());
+        let argv = argv.filter(|argv| !argv.is_empty());
+        if given(&command) == argv.is_some() {
+            return tell(match argv {
+                None => "`command` is empty. Give the command line to run.".to_owned(),
+                Some(_) => "Give `command` or `argv`, not both.".to_owned(),
+            });
+        }
+        let too_long = |text: &str| text.contains('\0') || text.len() > LONGEST_LINE;
+        if command.iter().chain(argv.iter().flatten()).any(|text| too_long(text)) {
             return tell(
                 "`command` holds a zero byte or is longer than 64 KiB. Write a script into a file with `write` and run \
                  that."
                 .to_owned(),
             );
         }
-        let folder = folder(ctx, workdir).await?;
+        if let Some((name, arguments)) = argv.as_ref().and_then(|argv| argv.split_first()) {
+            let program = if name.contains(std::path::is_separator) { Some(name.into()) } else { os::program(name) };
+            let Some(program) = program else {
+                return tell(format!("There is no program `{name}` on this machine. Nothing was run."));
+            };
+            let mut line = Command::new(program);
+            line.args(arguments);
+            let written: Vec<_> = argv.iter().flatten().map(|word| crate::terminal::shell_word(word)).collect();
+            return Ok((line, written.join(" "), name.clone()));
+        }
+        let command = command.unwrap_or_default();
         let wanted = shell.unwrap_or(self.config.shell);
         let Some((shell, program)) = wanted.found() else { return tell(no_such_shell(wanted)) };
-        if background {
-            let most = Duration::from_secs(timeout.unwrap_or(USUAL_JOB).clamp(1, LONGEST_JOB));
-            let mut output = self.go_on(&command, shell.command(program, &command), folder, most, ctx)?;
-            if let Some(note) = ctx.variables.note(&command) {
-                output.text.push_str(&format!("\n{note}"));
-            }
-            return Ok(output);
-        }
-        let seconds = timeout.unwrap_or(self.config.timeout).clamp(1, LONGEST);
-        let mut line = shell.command(program, &command);
-        line.current_dir(folder);
-        let result = self.commands.follow(line, shell.name(), seconds, &self.redactor, ctx).await;
-        match (result, ctx.variables.note(&command)) {
-            (Ok(output), Some(note)) => Ok(ToolOutput { text: format!("{}\n{note}", output.text), ..output }),
-            (Err(ToolError::TellModel(text)), Some(note)) => tell(format!("{text}\n{note}")),
-            (result, _) => result,
-        }
+        Ok((shell.command(program, &command), command, shell.name().to_owned()))
     }
 }
 
@@ -326,7 +443,7 @@ impl Commands {
     /// [`ToolError`]: it could not be started, was ended, or the turn was stopped.
     pub(super) async fn follow(
         &self,
-        mut command: Command,
+        command: Command,
         name: &str,
         seconds: u64,
         redactor: &Redactor,
@@ -337,8 +454,8 @@ impl Commands {
             slot = self.slots.acquire() => slot.map_err(|error| ToolError::Abort(error.to_string()))?,
             () = ctx.cancel.cancelled() => return Err(stopped()),
         };
-        equip(&mut command, ctx);
-        let (started, pipes) = match Started::spawn(command, self.mark()) {
+        let launch = self.ready(command, Duration::from_secs(seconds), ctx).await?;
+        let (started, pipes) = match Started::spawn(launch, self.mark()) {
             Ok(started) => started,
             Err(error) => {
                 return tell(format!(
@@ -351,6 +468,9 @@ impl Commands {
         let run = run.map_err(|error| ToolError::TellModel(format!("The command was lost sight of: {error}.")))?;
         if matches!(run.end, End::Stopped) {
             return Err(stopped());
+        }
+        if let Some(why) = &run.told.failed {
+            return tell(format!("`{name}` was not run, because it could not be confined: {why}. Tell the user."));
         }
         run.told(redactor, ctx.output_chars, seconds)
     }
@@ -367,11 +487,10 @@ fn equip(command: &mut Command, ctx: &ToolContext) {
 
 impl Exec {
     /// Starts a command that goes on after the turn.
-    fn go_on(
+    async fn go_on(
         &self,
         written: &str,
-        mut line: Command,
-        folder: PathBuf,
+        line: Command,
         most: Duration,
         ctx: &ToolContext,
     ) -> Result<ToolOutput, ToolError> {
@@ -382,8 +501,7 @@ impl Exec {
                 jobs::MOST_RUNNING
             ));
         }
-        line.current_dir(folder);
-        equip(&mut line, ctx);
+        let launch = self.commands.ready(line, most, ctx).await?;
         // Written down before it starts: whatever happens then, its session hears of the end.
         let announced = jobs.announce(&ctx.call, written);
         let (n, key) = announced.map_err(|error| {
@@ -392,7 +510,7 @@ impl Exec {
                 error.kind()
             ))
         })?;
-        let (started, pipes, input) = match Started::spawn_with_input(line, self.commands.mark()) {
+        let (started, pipes, input) = match Started::spawn_with_input(launch, self.commands.mark()) {
             Ok(started) => started,
             Err(error) => {
                 jobs.withdraw(&key);
@@ -450,6 +568,8 @@ struct Run {
     took: Duration,
     /// Something it had started still ran when the command itself had ended.
     left_running: bool,
+    /// What the helper that confined it told.
+    told: crawfish_sandbox::Report,
 }
 
 /// A command's end, without what it wrote.
@@ -457,14 +577,16 @@ struct Followed {
     end: End,
     took: Duration,
     left_running: bool,
+    told: crawfish_sandbox::Report,
 }
 
 /// Follows a command to its end, keeping what it writes.
 async fn run(started: Started, pipes: Vec<OutputPipe>, most: Duration, ctx: &ToolContext) -> io::Result<Run> {
     let mut output = Output::new(ctx.output_chars);
     let mut take = |bytes: &[u8]| output.add(bytes);
-    let Followed { end, took, left_running } = follow(started, pipes, most, &ctx.cancel, &ctx.clock, &mut take).await?;
-    Ok(Run { end, output, took, left_running })
+    let Followed { end, took, left_running, told } =
+        follow(started, pipes, most, &ctx.cancel, &ctx.clock, &mut take).await?;
+    Ok(Run { end, output, took, left_running, told })
 }
 
 /// Follows a command to its end and ends what it leaves; `take` gets what it writes as it comes.
@@ -524,7 +646,7 @@ async fn follow(
         _ = started.wait() => {}
         () = &mut patience => {}
     }
-    Ok(Followed { end, took, left_running })
+    Ok(Followed { end, took, left_running, told: started.report().clone() })
 }
 
 /// The pipes of a command, read as one; each goes when it has ended.
@@ -571,6 +693,9 @@ impl Run {
         };
         if self.left_running && matches!(self.end, End::Exited(_)) {
             notes.push("what it left running in the background was ended with it".to_owned());
+        }
+        if self.told.too_many {
+            notes.push("it started more processes than a command may, and all of them were ended".to_owned());
         }
         let text = self.output.text(redactor, chars.saturating_sub(ROOM_FOR_END).max(chars / 2));
         let text = text.unwrap_or_else(|| "(no output)".to_owned());

@@ -83,6 +83,10 @@ impl Tool for Process {
         Effect::Effect
     }
 
+    fn available(&self) -> bool {
+        self.commands.available()
+    }
+
     fn terms(&self) -> Terms {
         // As `exec`: what it shows and types is a command's.
         Terms::of(self.effect()).owner_only().direct_only()

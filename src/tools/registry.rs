@@ -98,10 +98,11 @@ impl Registry {
         Self { entries }
     }
 
-    /// The tools that `allowed` lets through: what an asker or a skill may use.
+    /// The tools that can be called now and that `allowed` lets through: what an asker or a skill may use.
     #[must_use]
     pub fn narrowed(&self, allowed: impl Fn(&str, Terms) -> bool) -> Self {
-        let entries = self.entries.iter().filter(|(name, entry)| allowed(name, entry.tool.terms()));
+        let entries =
+            self.entries.iter().filter(|(name, entry)| entry.tool.available() && allowed(name, entry.tool.terms()));
         Self { entries: entries.map(|(name, entry)| (name.clone(), entry.clone())).collect() }
     }
 

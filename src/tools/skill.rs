@@ -65,6 +65,10 @@ impl Tool for SkillTool {
         self.callable.effect
     }
 
+    fn available(&self) -> bool {
+        self.commands.available()
+    }
+
     fn terms(&self) -> Terms {
         // It runs a program: what `exec` asks, whatever the skill says of its effect.
         Terms::of(Effect::Effect).owner_only().direct_only()

@@ -19,6 +19,7 @@ use crate::{
     cli::exit::Exit,
     clock::SystemClock,
     config::Loaded,
+    confinement::Ruling,
     data_dir,
     lang::{self, Lang},
     os,
@@ -209,6 +210,19 @@ pub fn tools(loaded: &Loaded, lang: Lang) -> Vec<Finding> {
         false => lang::doctor_exec_off(lang),
     };
     vec![good(lang::doctor_tools(lang, list(&owner), trusted, list(&member), direct)), good(exec)]
+}
+
+/// How well commands can be confined here, tried now.
+pub async fn sandbox(loaded: &Loaded, lang: Lang) -> Finding {
+    let wanted = loaded.config.tools.exec.sandbox;
+    let sandbox = app::sandbox(loaded);
+    let found = sandbox.found().await;
+    match wanted.rule(found, lang) {
+        Ruling::Confined(level) => good(lang::doctor_sandbox(lang, level)),
+        Ruling::Open => (!loaded.config.tools.exec.enabled, lang::doctor_sandbox_off(lang, found.best)),
+        // Nothing is wrong where nobody asked for commands.
+        Ruling::Refused(why) => (!loaded.config.tools.exec.enabled, why),
+    }
 }
 
 #[cfg(test)]

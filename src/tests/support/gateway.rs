@@ -327,6 +327,20 @@ impl Gateway {
         end["result"].as_str().unwrap_or_else(|| panic!("no result: {end}")).to_owned()
     }
 
+    /// Waits until no command of its assistant runs: none whose home is the workspace.
+    #[cfg(target_os = "linux")]
+    pub async fn no_command_runs(&self) {
+        let workspace = fs::canonicalize(self.workspace()).expect("there is a workspace");
+        let home = format!("HOME={}", workspace.display()).into_bytes();
+        let runs = || {
+            let processes = fs::read_dir("/proc").expect("it is there").flatten();
+            let environments = processes.filter_map(|process| fs::read(process.path().join("environ")).ok());
+            let mut found = environments.filter(|all| all.split(|byte| *byte == 0).any(|one| one == home));
+            found.next().is_some()
+        };
+        until("its commands are gone", SOON, async || (!runs()).then_some(())).await;
+    }
+
     /// Waits until the log holds this.
     pub async fn logged(&self, text: &str) {
         until(text, SOON, async || self.log().contains(text).then_some(())).await;

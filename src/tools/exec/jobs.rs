@@ -257,6 +257,9 @@ impl Jobs {
             let mut take = |bytes: &[u8]| followed.take(bytes);
             let end = follow(started, pipes, most, &followed.kill, &clock, &mut take).await;
             let (how, stopped) = match end {
+                Ok(Followed { told: crawfish_sandbox::Report { failed: Some(why), .. }, .. }) => {
+                    (format!("not run, because it could not be confined: {why}"), false)
+                }
                 Ok(Followed { end: End::Stopped, .. }) => ("ended because it was told to".to_owned(), true),
                 Ok(Followed { end: End::TimedOut, .. }) => {
                     (format!("stopped after {} s, its time limit", most.as_secs()), false)
