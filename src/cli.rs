@@ -8,6 +8,7 @@ use self::exit::Exit;
 use crate::{config::Env, lang::Lang};
 
 mod access;
+mod approvals;
 mod channels;
 mod chat;
 mod client;
@@ -68,6 +69,8 @@ enum Verb {
     Channels(channels::Channels),
     /// Lets people in who asked. 批准或拒绝配对请求。
     Pairing(pairing::Pairing),
+    /// What waits for your word. 待批准的操作。
+    Approvals(approvals::Approvals),
     /// Shuts people out. 拉黑或恢复。
     Access(access::Access),
     /// Lists, shows, searches, resets, exports conversations. 查看、搜索、重置、导出会话。
@@ -122,6 +125,7 @@ pub fn main() -> ExitCode {
         Verb::Config(verb) => verb.run(config, &env),
         Verb::Channels(channels) => channels.run(config, &env),
         Verb::Pairing(pairing) => pairing.run(config, &env),
+        Verb::Approvals(approvals) => approvals.run(config, &env),
         Verb::Access(access) => access.run(config, &env),
         Verb::Sessions(sessions) => sessions.run(config, &env),
         Verb::Trace(trace) => trace.run(config, &env),

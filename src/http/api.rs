@@ -228,7 +228,11 @@ async fn decided(server: &Server, query: AccessQuery) -> Answer {
     Ok(shown(server.http.access.answer(&query).await.map_err(not_decided)?))
 }
 
-async fn body_of<T: DeserializeOwned>(server: &Server, headers: &HeaderMap, sent: Body) -> Result<T, Refusal> {
+pub(super) async fn body_of<T: DeserializeOwned>(
+    server: &Server,
+    headers: &HeaderMap,
+    sent: Body,
+) -> Result<T, Refusal> {
     let limits = &server.limits;
     body::json(&body::read(headers, sent, limits.body_bytes, limits.body, server.http.clock.as_ref()).await?)
 }

@@ -66,7 +66,7 @@ impl Tool for McpTool {
     }
 
     fn terms(&self) -> Terms {
-        Terms { least: self.server.config().least, direct_only: false }
+        Terms { least: self.server.config().least, ..Terms::of(self.effect()) }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {
