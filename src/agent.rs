@@ -5,12 +5,9 @@
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -52,7 +49,7 @@ use crate::{
     policy::{Asker, Asks, Holds, Role, ToolPolicies, ToolPolicy, Verdict, decide},
     reply::{HoldBack, Policy},
     session::SessionKey,
-    skills::{self, Skill, Skills, command::Asked as AskedSkill, grants::Consent},
+    skills::{self, Skill, Skills, command::Asked as AskedSkill},
     store::{
         self, Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, Summary, TurnStore,
     },
@@ -482,12 +479,26 @@ impl Agent {
         let upto = window.rows.last().map_or(summed, |row| row.seq);
         let since: Vec<Message> =
             window.rows.iter().filter(|row| row.seq > confirmed).map(|row| row.message.clone()).collect();
+        let server_of = |message: &Message| match message {
+            Message::Tool { name, .. } => all.get(name).and_then(|tool| tool.server().map(str::to_owned)),
+            _ => None,
+        };
+        let mut servers: BTreeSet<String> = since.iter().filter_map(server_of).collect();
+        let others: Vec<Message> = since.iter().filter(|message| server_of(message).is_none()).cloned().collect();
+        servers.extend(
+            claim
+                .resume
+                .iter()
+                .flatten()
+                .filter(|step| step.state == StepState::Finished)
+                .filter_map(|step| all.get(&step.name).and_then(|tool| tool.server().map(str::to_owned))),
+        );
         let told_outside = window
             .summary
             .as_ref()
             .is_some_and(|summary| summary.upto > confirmed && compaction::is_from_outside(&summary.text))
-            || compaction::holds_outside(&since, &all)
-            || group
+            || compaction::holds_outside(&others, &all)
+            || (group && (!claim.backlog.is_empty() || !since.is_empty()))
             || claim.entries.iter().any(brings_outside);
         // A tick that is to cost little has no history in its request.
         let light = newest.errand.as_ref().and_then(|errand| errand.tick).is_some_and(|tick| tick.light);
@@ -550,10 +561,18 @@ impl Agent {
         (drive.n, drive.steps, drive.usage, drive.tally) = (n, steps, usage, tally);
         (drive.did, drive.max_rounds) = (Did::of(&settled), max_rounds);
         drive.skills = skills;
-        drive.outside = outside || told_outside;
+        drive.outside = outside;
+        drive.beside = told_outside
+            || claim.resume.iter().flatten().any(|step| {
+                step.state == StepState::Finished
+                    && drive
+                        .tools
+                        .get(&step.name)
+                        .is_some_and(|tool| tool.server().is_none() && tool.reads_outside(&step.args))
+            });
+        drive.servers = servers;
         drive.upto = upto;
         drive.remember(claim.resume.as_deref().unwrap_or_default()).await;
-        drive.outside |= drive.foreign.load(Ordering::Relaxed);
         let mut run = drive.finish_turn().await?;
         run.then = self.leaves(claim, &run, held);
         Ok(run)
@@ -581,7 +600,6 @@ impl Agent {
             purpose: newest.and_then(|newest| newest.errand.as_ref()).map_or("turn", |errand| errand.kind.as_str()),
             skills: Arc::default(),
             read: Mutex::default(),
-            foreign: AtomicBool::new(false),
             lease: &claim.lease,
             task: newest.map_or_else(InboxId::generate, |newest| newest.id.clone()),
             control,
@@ -589,6 +607,8 @@ impl Agent {
             prompt: Value::Null,
             asker,
             outside: false,
+            beside: false,
+            servers: BTreeSet::new(),
             upto: 0,
             entries: claim.entries.clone(),
             did: Did::default(),
@@ -734,8 +754,6 @@ struct Drive<'a> {
     skills: Arc<Skills>,
     /// The SKILL.md files that were read in it, in this order: their variables are there for commands.
     read: Mutex<Vec<PathBuf>>,
-    /// A SKILL.md was read that somebody else wrote and the owner granted nothing.
-    foreign: AtomicBool,
     lease: &'a Lease,
     task: InboxId,
     control: &'a Control,
@@ -744,6 +762,10 @@ struct Drive<'a> {
     asker: Asker,
     /// Something from outside was read.
     outside: bool,
+    /// Other people's words stood in its context when it began.
+    beside: bool,
+    /// The servers whose words it holds: outside for all tools but their own.
+    servers: BTreeSet<String>,
     /// The last message of the conversation that it began with.
     upto: i64,
     entries: Vec<InboxEntry>,
@@ -1074,7 +1096,8 @@ impl Drive<'_> {
     async fn may_run(&mut self, call: &PlannedCall) -> Result<MayRun, RunError> {
         let Some(tool) = self.tools.get(&call.name).cloned() else { return Ok(MayRun::Yes) };
         let terms = tool.terms().asks(tool.asks(&call.args));
-        let holds = if self.outside { Holds::Outside } else { Holds::Own };
+        let of_others = self.beside || self.servers.iter().any(|server| tool.server() != Some(server));
+        let holds = if of_others { Holds::Outside } else { Holds::Own };
         // The policies have narrowed the tools already.
         let why = match decide(self.asker, &call.name, terms, holds, []) {
             Verdict::Allow => return Ok(MayRun::Yes),
@@ -1204,10 +1227,6 @@ impl Drive<'_> {
         let context = context.clone();
         let file = tokio::task::spawn_blocking(move || tools::file_meant(&context, &path)).await.ok()??;
         let skill = self.skills.at(&file)?;
-        // A grant stands for the approval of each command; the owner's own folders hold the owner's words.
-        if matches!(skill.consent, Consent::Missing | Consent::Changed(_)) {
-            self.foreign.store(true, Ordering::Relaxed);
-        }
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.retain(|path| *path != skill.location);
         read.push(skill.location.clone());
@@ -1234,8 +1253,15 @@ impl Drive<'_> {
         self.steps.push(StepRecord { state, result: Value::String(text.clone()), ms, ..started });
         self.did.saw(self.steps.last().expect("it was just pushed"));
         self.control.clear.send_replace(true);
-        self.outside |= self.tools.get(&call.name).is_some_and(|tool| tool.reads_outside(&call.args));
-        self.outside |= self.foreign.load(Ordering::Relaxed);
+        if let Some(tool) = self.tools.get(&call.name).filter(|tool| tool.reads_outside(&call.args)) {
+            self.outside = true;
+            match tool.server() {
+                Some(server) => {
+                    self.servers.insert(server.to_owned());
+                }
+                None => self.beside = true,
+            }
+        }
         match result {
             Ok(text) => self.turn.tool_finished(&call.call_id, Ok(text)),
             Err(ToolError::TellModel(text)) => self.turn.tool_finished(&call.call_id, Err(text)),

@@ -212,6 +212,12 @@ pub trait Tool: Send + Sync + 'static {
         self.terms().asks
     }
 
+    /// The server whose words it gives. They can talk a turn into nothing that the server could not do by itself: they are
+    /// from outside for every tool but its own.
+    fn server(&self) -> Option<&str> {
+        None
+    }
+
     /// What an approval of a call with these arguments is bound to besides the arguments themselves. May look at files.
     fn bound_to(&self, _args: &Value, _ctx: &ToolContext) -> Bound {
         Bound::default()

@@ -52,6 +52,10 @@ impl Tool for McpTool {
         ToolSpec { name: self.ours.clone(), description, parameters: self.approved.parameters.clone() }
     }
 
+    fn server(&self) -> Option<&str> {
+        Some(self.server.name())
+    }
+
     fn reads_outside(&self, _: &Value) -> bool {
         true
     }
