@@ -5,7 +5,7 @@
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -30,6 +30,7 @@ use self::{
     },
 };
 use crate::{
+    approvals::{Approvals, Asked, Question},
     config::nearest,
     errand::{ErrandKind, Order},
     halt::Halt,
@@ -46,10 +47,10 @@ use crate::{
     media::MediaFolder,
     model::{Message, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage, Waiting, audio::Ears},
     plan::{Plan, Plans},
-    policy::{Asker, Role, ToolPolicies, ToolPolicy, Verdict, decide},
+    policy::{Asker, Asks, Holds, Role, ToolPolicies, ToolPolicy, Verdict, decide},
     reply::{HoldBack, Policy, links},
     session::SessionKey,
-    skills::{self, Skill, Skills, command::Asked},
+    skills::{self, Skill, Skills, command::Asked as AskedSkill},
     store::{
         self, Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, Summary, TurnStore,
     },
@@ -275,6 +276,8 @@ pub struct Agent {
     pub config: AgentConfig,
     /// The journal of steps and the history.
     pub turns: Arc<dyn TurnStore>,
+    /// Asks the owner.
+    pub approvals: Approvals,
     /// For steering.
     pub inbox: Arc<dyn InboxStore>,
     /// The plans of its sessions.
@@ -359,6 +362,13 @@ pub enum RunError {
     Fenced,
     /// Give it back untouched: the gateway stops.
     Drained,
+    /// Free the worker and hold the session: an owner is asked.
+    Parked {
+        /// The request.
+        approval: String,
+        /// When it ends unanswered, in epoch milliseconds.
+        until: i64,
+    },
     /// Give it back and count a failure: why, and how long the provider asked to wait.
     Retry(String, Duration),
 }
@@ -441,9 +451,9 @@ impl Agent {
         let senders = claim.entries.iter().map(|entry| entry.inbound.sender.id.as_str());
         let mut policies = self.policies.of(&inbound.channel, senders);
         policies.push(&self.policy);
-        let tools = self.mcp.joined(&self.works.with_tools_of(&skills, &self.tools), asker);
-        let tools = tools.narrowed(|name, terms| {
-            decide(asker, name, terms, policies.iter().copied()) == Verdict::Allow && left_to_it(name)
+        let all = self.mcp.joined(&self.works.with_tools_of(&skills, &self.tools), asker);
+        let tools = all.narrowed(|name, terms| {
+            decide(asker, name, terms, Holds::Own, policies.iter().copied()) != Verdict::Deny && left_to_it(name)
         });
         let named = skills.usable().filter(|skill| skill.model_invocable && role > Role::Stranger);
         let named = named.map(|skill| (skill.name.clone(), skill.location.display().to_string())).collect();
@@ -466,6 +476,33 @@ impl Agent {
             Message::User { text, .. } => Lang::of_text(text),
             _ => None,
         });
+        // What an owner's yes stands behind is taken as theirs from then on; what came since is not.
+        let confirmed = self.approvals.rows.confirmed(&claim.lease.session).await?;
+        let summed = window.summary.as_ref().map_or(0, |summary| summary.upto);
+        let upto = window.rows.last().map_or(summed, |row| row.seq);
+        let since: Vec<Message> =
+            window.rows.iter().filter(|row| row.seq > confirmed).map(|row| row.message.clone()).collect();
+        let server_of = |message: &Message| match message {
+            Message::Tool { name, .. } => all.get(name).and_then(|tool| tool.server().map(str::to_owned)),
+            _ => None,
+        };
+        let mut servers: BTreeSet<String> = since.iter().filter_map(server_of).collect();
+        let others: Vec<Message> = since.iter().filter(|message| server_of(message).is_none()).cloned().collect();
+        servers.extend(
+            claim
+                .resume
+                .iter()
+                .flatten()
+                .filter(|step| step.state == StepState::Finished)
+                .filter_map(|step| all.get(&step.name).and_then(|tool| tool.server().map(str::to_owned))),
+        );
+        let told_outside = window
+            .summary
+            .as_ref()
+            .is_some_and(|summary| summary.upto > confirmed && compaction::is_from_outside(&summary.text))
+            || compaction::holds_outside(&others, &all)
+            || (group && (!claim.backlog.is_empty() || !since.is_empty()))
+            || claim.entries.iter().any(brings_outside);
         // A tick that is to cost little has no history in its request.
         let light = newest.errand.as_ref().and_then(|errand| errand.tick).is_some_and(|tick| tick.light);
         let history = match light {
@@ -528,6 +565,16 @@ impl Agent {
         (drive.did, drive.max_rounds) = (Did::of(&settled), max_rounds);
         drive.skills = skills;
         drive.outside = outside;
+        drive.beside = told_outside
+            || claim.resume.iter().flatten().any(|step| {
+                step.state == StepState::Finished
+                    && drive
+                        .tools
+                        .get(&step.name)
+                        .is_some_and(|tool| tool.server().is_none() && tool.reads_outside(&step.args))
+            });
+        drive.servers = servers;
+        drive.upto = upto;
         drive.remember(claim.resume.as_deref().unwrap_or_default()).await;
         let mut run = drive.finish_turn().await?;
         run.then = self.leaves(claim, &run, held);
@@ -564,6 +611,9 @@ impl Agent {
             asker,
             outside: false,
             known: links::Known::default(),
+            beside: false,
+            servers: BTreeSet::new(),
+            upto: 0,
             entries: claim.entries.clone(),
             did: Did::default(),
             max_rounds: self.config.max_rounds,
@@ -656,7 +706,7 @@ impl Agent {
             .chain(errands)
             .collect();
         notes.extend(entries.iter().filter_map(|entry| match asked_skill(entry, skills)? {
-            Asked::Use(skill) => Some(skills::command::note(skill, &self.briefing.shown(&skill.location))),
+            AskedSkill::Use(skill) => Some(skills::command::note(skill, &self.briefing.shown(&skill.location))),
             _ => None,
         }));
         let backlog: Vec<Heard<'_>> = backlog
@@ -673,8 +723,22 @@ impl Agent {
     }
 }
 
+/// Whether an entry brings other people's words with it: a quote of somebody else, a forwarded message, a program's report,
+/// what another turn hands over.
+fn brings_outside(entry: &InboxEntry) -> bool {
+    let inbound = &entry.inbound;
+    let quoted = inbound.reply_to.as_ref().is_some_and(|quoted| {
+        quoted.text.is_some() && !quoted.ours && quoted.sender_id.as_deref() != Some(inbound.sender.id.as_str())
+    });
+    let handed = entry.errand.as_ref().is_some_and(|errand| {
+        use ErrandKind::{Hook, Message, Report, Spawn, Wake};
+        matches!(errand.kind, Wake | Hook | Spawn | Report | Message)
+    });
+    quoted || handed || inbound.trust == Trust::Relayed
+}
+
 /// What a message asks of the skills. Only the sender's own words do, and only those of people who may read them.
-fn asked_skill<'a>(entry: &'a InboxEntry, skills: &'a Skills) -> Option<Asked<'a>> {
+fn asked_skill<'a>(entry: &'a InboxEntry, skills: &'a Skills) -> Option<AskedSkill<'a>> {
     let inbound = &entry.inbound;
     let to_another = !inbound.addressed() && Command::names_a_bot(&inbound.text);
     let may = entry.role > Role::Stranger && inbound.trust != Trust::Relayed && !to_another;
@@ -704,6 +768,12 @@ struct Drive<'a> {
     outside: bool,
     /// The links that people wrote and tools gave; filled once something from outside was read.
     known: links::Known,
+    /// Other people's words stood in its context when it began.
+    beside: bool,
+    /// The servers whose words it holds: outside for all tools but their own.
+    servers: BTreeSet<String>,
+    /// The last message of the conversation that it began with.
+    upto: i64,
     entries: Vec<InboxEntry>,
     /// What its finished steps add up to.
     did: Did,
@@ -999,18 +1069,52 @@ impl Drive<'_> {
     /// others one after another, each recorded as started before it runs (durably when it has an effect).
     async fn run_tools(&mut self, calls: Vec<PlannedCall>) -> Result<(), RunError> {
         let side_by_side = |a: &PlannedCall, b: &PlannedCall| a.effect == Effect::Read && b.effect == Effect::Read;
-        for group in calls.chunk_by(side_by_side) {
+        let quiet =
+            |call: &PlannedCall| self.tools.get(&call.name).is_none_or(|tool| tool.asks(&call.args) == Asks::Never);
+        let together = |a: &PlannedCall, b: &PlannedCall| side_by_side(a, b) && quiet(a) && quiet(b);
+        let groups: Vec<Vec<PlannedCall>> = calls.chunk_by(together).map(<[_]>::to_vec).collect();
+        for group in &groups {
             if self.control.stop.is_cancelled() {
                 for call in group {
                     self.turn.tool_finished(&call.call_id, Err("not run: the turn was stopped".to_owned()));
                 }
                 continue;
             }
+            // What may need a word stands alone.
+            let word = match &group[..] {
+                [call] => match self.may_run(call).await? {
+                    MayRun::Yes => None,
+                    MayRun::ByWord { id, digest } => Some((id, digest)),
+                    MayRun::No(why) => {
+                        let started = self.started(call);
+                        self.tool_ended(call, started, Err(ToolError::TellModel(why)));
+                        continue;
+                    }
+                },
+                _ => None,
+            };
             let started: Vec<StepRecord> = group.iter().map(|call| self.started(call)).collect();
             self.steps.extend(started.iter().cloned());
             self.durable_due |= group.iter().any(|call| call.effect == Effect::Effect);
             channel_api::crash_point!("tool.planned");
-            self.record().await?;
+            match word {
+                None => self.record().await?,
+                Some((id, digest)) => {
+                    // The word is used up with the step that it lets run, or not at all.
+                    let steps = std::mem::take(&mut self.steps);
+                    self.durable_due = false;
+                    let rows = &self.agent.approvals.rows;
+                    match rows.start_approved(self.lease, &id, &digest, steps).await {
+                        Ok(rows) => self.agent.journal.committed(rows),
+                        Err(StoreError::NotFound) => {
+                            let told = Err(ToolError::TellModel(NO_ANSWER.to_owned()));
+                            self.tool_ended(&group[0], started[0].clone(), told);
+                            continue;
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            }
             channel_api::crash_point!("tool.started");
             self.show_step(group);
             let results = futures_util::future::join_all(group.iter().map(|call| self.run_tool(call))).await;
@@ -1022,6 +1126,49 @@ impl Drive<'_> {
         self.record().await?;
         channel_api::crash_point!("tool.recorded");
         Ok(())
+    }
+
+    /// Whether a call may run now; asks the owner where they have to be asked.
+    async fn may_run(&mut self, call: &PlannedCall) -> Result<MayRun, RunError> {
+        let Some(tool) = self.tools.get(&call.name).cloned() else { return Ok(MayRun::Yes) };
+        let terms = tool.terms().asks(tool.asks(&call.args));
+        let of_others = self.beside || self.servers.iter().any(|server| tool.server() != Some(server));
+        let holds = if of_others { Holds::Outside } else { Holds::Own };
+        // The policies have narrowed the tools already.
+        let why = match decide(self.asker, &call.name, terms, holds, []) {
+            Verdict::Allow => return Ok(MayRun::Yes),
+            Verdict::Deny => return Ok(MayRun::No("Not run: it may not be used here.".to_owned())),
+            Verdict::Ask(why) => why,
+        };
+        // What led here is in the journal before anybody is asked: the turn comes back to this very call.
+        self.record().await?;
+        let Ok(context) = self.context(&call.call_id) else { return Ok(MayRun::No(NO_ANSWER.to_owned())) };
+        let (with, args) = (context.clone(), call.args.clone());
+        let bound = tokio::task::spawn_blocking(move || tool.bound_to(&args, &with)).await;
+        let bound = bound.map_err(|error| RunError::Retry(error.to_string(), Duration::ZERO))?;
+        let digest = crate::approvals::digest(&call.name, &call.args, &bound);
+        let question = Question {
+            call: &context.call,
+            tool: &call.name,
+            args: &call.args,
+            bound,
+            why,
+            upto: self.upto,
+            now: self.agent.clock.now_ms(),
+        };
+        let asked = self.agent.approvals.ask(self.lease, question).await?;
+        Ok(match asked {
+            Asked::Waits { id, until, events, .. } => {
+                self.agent.journal.committed(events);
+                info!(approval = %id, tool = %call.name, "an owner is asked");
+                return Err(RunError::Parked { approval: id, until });
+            }
+            Asked::Approved(id) => MayRun::ByWord { id, digest },
+            Asked::Always => MayRun::Yes,
+            Asked::Denied => MayRun::No(REFUSED.to_owned()),
+            Asked::Expired => MayRun::No(NO_ANSWER.to_owned()),
+            Asked::Nobody => MayRun::No(NOBODY.to_owned()),
+        })
     }
 
     /// Says in the preview what runs, to those who may see it.
@@ -1145,7 +1292,15 @@ impl Drive<'_> {
         self.steps.push(StepRecord { state, result: Value::String(text.clone()), ms, ..started });
         self.did.saw(self.steps.last().expect("it was just pushed"));
         self.control.clear.send_replace(true);
-        self.outside |= self.tools.get(&call.name).is_some_and(|tool| tool.reads_outside(&call.args));
+        if let Some(tool) = self.tools.get(&call.name).filter(|tool| tool.reads_outside(&call.args)) {
+            self.outside = true;
+            match tool.server() {
+                Some(server) => {
+                    self.servers.insert(server.to_owned());
+                }
+                None => self.beside = true,
+            }
+        }
         match result {
             Ok(text) => self.turn.tool_finished(&call.call_id, Ok(text)),
             Err(ToolError::TellModel(text)) => self.turn.tool_finished(&call.call_id, Err(text)),
@@ -1177,6 +1332,24 @@ impl Drive<'_> {
         n
     }
 }
+
+/// Whether a call may run.
+enum MayRun {
+    Yes,
+    /// By an owner's word, which is used up with its start.
+    ByWord {
+        id: String,
+        digest: String,
+    },
+    /// No: what the model is told.
+    No(String),
+}
+
+const REFUSED: &str = "Not run: the owner said no. Do not try it in another way; say that it was not done.";
+const NO_ANSWER: &str = "Not run: the owner was asked and nobody answered in time, which is a no. Say that it was not done and \
+     can be asked for again.";
+const NOBODY: &str = "Not run: it needs an owner's approval and no owner can be asked. Tell the person: an owner has to be named \
+     in `[access] owners` and to have written to me once in a direct chat.";
 
 /// What a turn is told of an errand whose words are somebody else's.
 fn errand_note(kind: ErrandKind) -> Option<&'static str> {

@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use crate::{
     addressees::AddresseeStore,
     agent::{Agent, AgentConfig, Agents, SilentReplies, briefing::Briefing, prefix::Prefixes},
+    approvals::{ApprovalStore, Approvals},
     audit,
     channels::{self, BuildChannel, Channels, Entry},
     chats::{ChatStore, Chats},
@@ -396,6 +397,8 @@ pub struct Shared<'a> {
     pub schedules: &'a Schedules,
     /// What reaches beyond a turn.
     pub acts: &'a Acts,
+    /// Asks the owner.
+    pub approvals: &'a Approvals,
     /// Which models rest.
     pub rests: &'a Rests,
 }
@@ -462,6 +465,7 @@ pub fn build_agents(
                 turns: Arc::clone(store) as Arc<dyn TurnStore>,
                 inbox: Arc::clone(store) as Arc<dyn InboxStore>,
                 plans: shared.acts.plans.clone(),
+                approvals: shared.approvals.clone(),
                 subagents: Arc::clone(&shared.acts.nest.subagents),
                 journal: journal.clone(),
                 clock: Arc::clone(clock),
@@ -655,12 +659,20 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         },
     };
     let memories = build_memories(loaded, &store, &clock)?;
+    let approvals = Approvals {
+        rows: Arc::clone(&store) as Arc<dyn ApprovalStore>,
+        addressees: Arc::clone(&store) as Arc<dyn AddresseeStore>,
+        channels: channels.clone(),
+        lanes: lanes.clone(),
+        config: config.approvals.clone(),
+    };
     let shared = Shared {
         media: &media,
         ledger: &ledger,
         memories: &memories,
         schedules: &schedules,
         acts: &acts,
+        approvals: &approvals,
         rests: health.models(),
     };
     let agents = build_agents(loaded, &shelf, &store, &journal, &clock, &shared)?;
@@ -693,6 +705,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         health: health.clone(),
         plans,
         subagents,
+        approvals: approvals.clone(),
         journal: journal.clone(),
         marks: marks.clone(),
         stopping: life.stopping.clone(),

@@ -8,6 +8,7 @@ use self::exit::Exit;
 use crate::{config::Env, lang::Lang};
 
 mod access;
+mod approvals;
 mod audit;
 mod channels;
 mod chat;
@@ -70,6 +71,8 @@ enum Verb {
     Channels(channels::Channels),
     /// Lets people in who asked. 批准或拒绝配对请求。
     Pairing(pairing::Pairing),
+    /// What waits for your word. 待批准的操作。
+    Approvals(approvals::Approvals),
     /// Shuts people out. 拉黑或恢复。
     Access(access::Access),
     /// What was done and decided. 查看和校验审计日志。
@@ -130,6 +133,7 @@ pub fn main() -> ExitCode {
         Verb::Config(verb) => verb.run(config, &env),
         Verb::Channels(channels) => channels.run(config, &env),
         Verb::Pairing(pairing) => pairing.run(config, &env),
+        Verb::Approvals(approvals) => approvals.run(config, &env),
         Verb::Access(access) => access.run(config, &env),
         Verb::Audit(audit) => audit.run(config, &env),
         Verb::Halt(halt) => halt.run(config, &env),

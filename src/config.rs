@@ -28,6 +28,7 @@ use self::{
 };
 use crate::{
     agent::{AgentConfig, OtherAgent},
+    approvals::ApprovalsConfig,
     channels,
     heartbeat::tick::HeartbeatConfig,
     http::{
@@ -88,6 +89,8 @@ pub struct Config {
     pub skills: SkillsConfig,
     /// `[tools]`.
     pub tools: ToolsConfig,
+    /// `[approvals]`.
+    pub approvals: ApprovalsConfig,
     /// `[mcp]`.
     pub mcp: McpConfig,
     /// `[media]`.
@@ -128,7 +131,7 @@ impl Config {
 }
 
 /// The names of the sections.
-const SECTIONS: [&str; 18] = [
+const SECTIONS: [&str; 19] = [
     "server",
     "store",
     "agent",
@@ -137,6 +140,7 @@ const SECTIONS: [&str; 18] = [
     "models",
     "skills",
     "tools",
+    "approvals",
     "mcp",
     "media",
     "memory",
@@ -259,6 +263,7 @@ impl Loaded {
         put("tools", toml::Value::try_from(&config.tools));
         put("media", toml::Value::try_from(&config.media));
         put("heartbeat", toml::Value::try_from(&config.heartbeat));
+        put("approvals", toml::Value::try_from(&config.approvals));
         put("schedule", toml::Value::try_from(&config.schedule));
         put("limits", toml::Value::try_from(&config.limits));
         put("log", toml::Value::try_from(&config.log));
@@ -695,6 +700,7 @@ impl Check<'_> {
             mcp: self.section(root, "mcp"),
             media: self.section(root, "media"),
             heartbeat: self.section(root, "heartbeat"),
+            approvals: self.section(root, "approvals"),
             schedule: self.section(root, "schedule"),
             hooks: self.section(root, "hooks"),
             memory: self.section(root, "memory"),

@@ -26,6 +26,7 @@ pub mod config;
 pub mod web;
 
 mod api;
+mod approvals;
 mod audit;
 mod auth;
 mod body;
@@ -243,6 +244,9 @@ fn routes() -> Vec<Route> {
         post("/api/dlq/{id}/retry", Token, routing::post(api::retry)),
         post("/api/dlq/{id}/drop", Token, routing::post(api::let_go)),
         get("/api/prompt", Token, routing::get(api::prompt)),
+        get("/api/approvals", Token, routing::get(approvals::list)),
+        get("/api/approvals/{id}", Token, routing::get(approvals::show)),
+        post("/api/approvals/{id}", Token, routing::post(approvals::decide)),
         get("/api/pairings", Token, routing::get(api::pairings)),
         post("/api/pairings/{code}/approve", Token, routing::post(api::approve)),
         post("/api/pairings/{code}/reject", Token, routing::post(api::reject)),

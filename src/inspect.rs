@@ -8,6 +8,7 @@ use channel_api::{InboxId, TurnId};
 use serde_json::{Value, json};
 
 use crate::{
+    approvals::{Decided, Decision},
     audit::{self, Head},
     session::SessionKey,
     store::{DeadResolution, SpentAsk, SpentBy, SpentOf, Store, StoreError, TurnsOf},
@@ -79,6 +80,17 @@ pub enum Query {
         id: InboxId,
         /// How.
         how: DeadResolution,
+    },
+    /// `GET /api/approvals?all=` → `{"approvals": [Approval]}`, newest first; those that wait alone unless all are asked for.
+    Approvals(bool),
+    /// `GET /api/approvals/{id}` → `{"approval": Approval, "text"}`.
+    Approval(String),
+    /// `POST /api/approvals/{id} {"decision"}` → `{"approval": Approval, "done"}`: whether it was decided by this.
+    Decide {
+        /// Which.
+        id: String,
+        /// What.
+        decision: Decision,
     },
     /// `GET /api/schedules` → `{"schedules": [ScheduleRow]}`, the next one first.
     Schedules,
@@ -185,6 +197,13 @@ impl Query {
             Self::Resolve { id, how } => {
                 Request { method: Method::Post, ..of(&["api", "dlq", id.as_str(), resolution(*how)], vec![]) }
             }
+            Self::Approvals(all) => of(&["api", "approvals"], vec![("all", all.to_string())]),
+            Self::Approval(id) => of(&["api", "approvals", id], vec![]),
+            Self::Decide { id, decision } => Request {
+                method: Method::Post,
+                body: json!({ "decision": decision }),
+                ..of(&["api", "approvals", id], vec![])
+            },
             Self::Schedules => of(&["api", "schedules"], vec![]),
             Self::Schedule(id) => of(&["api", "schedules", id], vec![]),
             Self::CancelSchedule(id) => Request { method: Method::Delete, ..of(&["api", "schedules", id], vec![]) },
@@ -265,6 +284,18 @@ pub async fn answer(store: &dyn Store, query: &Query, now: i64) -> Result<Value,
         Query::Resolve { id, how } => {
             store.resolve_dead(id, *how, now).await?;
             json!({})
+        }
+        Query::Approvals(all) => json!({ "approvals": store.approvals(*all, MAX_ROWS, now).await? }),
+        Query::Approval(id) => {
+            let row = store.approval(id).await?.ok_or(StoreError::NotFound)?;
+            json!({ "text": row.what(), "approval": row })
+        }
+        Query::Decide { id, decision } => {
+            let (done, row) = match store.decide_approval(id, *decision, "token", now).await? {
+                Decided::Done(row) => (true, row),
+                Decided::Over(row) => (false, row),
+            };
+            json!({ "done": done, "approval": row })
         }
         Query::Schedules => json!({ "schedules": store.schedules(None).await? }),
         Query::Schedule(id) => {

@@ -17,11 +17,12 @@ use tracing::{debug, info, warn};
 
 use self::{
     access::Admission,
-    command::{Command, ModelWish, Pair, UsageWish},
+    command::{Command, ModelWish, Pair, UsageWish, Word},
     pairing::{Access, AccessError, SenderRights, shown_id},
     turned_away::TurnedAway,
 };
 use crate::{
+    approvals::{Approval, Approvals, Decided, Decision},
     audit::acting_as,
     channels::{self, Channels, Entry},
     config::LimitsConfig,
@@ -96,6 +97,8 @@ pub struct Intake {
     pub plans: Plans,
     /// For `/status`.
     pub subagents: Arc<dyn SubagentStore>,
+    /// What waits for an owner's word.
+    pub approvals: Approvals,
     /// Tells watchers.
     pub journal: Journal,
     /// Marks messages.
@@ -310,7 +313,10 @@ impl Intake {
             return Ok(Routed::Answer(Accepted::Full(wait)));
         }
         let session = entry.session_of(&event);
-        let command = Command::of(&event);
+        let mut command = Command::of(&event);
+        if command.is_none() {
+            command = self.answered(&event, role, &session, now).await?.map(|word| (Command::Approve(word), None));
+        }
         if event.kind == InboundKind::Button && command.is_none() {
             // Of an earlier version, or nobody's: words that no person wrote start no turn.
             return Ok(ignored(&event, IgnoredReason::NothingToAnswer));
@@ -555,7 +561,7 @@ impl Intake {
             Command::Usage(UsageWish::Unclear(word)) => (lang::usage_unknown(lang, word), SessionChange::None),
             Command::BadQueueMode(name) => (lang::queue_mode_unknown(lang, name), SessionChange::None),
             // Decided before, by `decide`.
-            Command::Pair(_) | Command::Block(_) | Command::Unblock(_) | Command::StopAll => {
+            Command::Pair(_) | Command::Block(_) | Command::Unblock(_) | Command::StopAll | Command::Approve(_) => {
                 (lang::owner_only(lang), SessionChange::None)
             }
         })
@@ -604,6 +610,12 @@ impl Intake {
             Command::Pair(what) => acting_as(by(), self.pair(what, lang)).await,
             Command::Block(named) => acting_as(by(), self.block(named.as_deref(), entry, event, lang)).await,
             Command::Unblock(named) => acting_as(by(), self.unblock(named.as_deref(), entry, event, lang)).await,
+            Command::Approve(_) if event.conversation.kind == ConversationKind::Group => {
+                Ok(lang::approval_only_direct(lang))
+            }
+            Command::Approve(what) => {
+                Ok(self.approve(what, &entry.session_of(event), event, lang).await.map_err(unavailable)?)
+            }
             _ => Ok(lang::help(lang)),
         };
         said.or_else(|error| match error {
@@ -623,6 +635,78 @@ impl Intake {
         let jobs = self.halt.end_jobs();
         info!(turns = ended.running.len(), jobs, "an owner stopped everything");
         Ok(lang::stopped_all(lang, ended.running.len(), jobs))
+    }
+
+    /// The plain answer of an owner to what they were asked in this chat: the whole message is the word, and something waits.
+    async fn answered(
+        &self,
+        event: &Inbound,
+        role: Role,
+        session: &SessionKey,
+        now: i64,
+    ) -> Result<Option<Word>, IntakeError> {
+        let Some(decision) = Decision::answered(&event.text) else { return Ok(None) };
+        let plain = event.kind == InboundKind::Message && event.trust == Trust::Own && event.attachments.is_empty();
+        if role != Role::Owner || event.conversation.kind == ConversationKind::Group || !plain {
+            return Ok(None);
+        }
+        let waiting = self.waiting(session, now).await.map_err(unavailable)?;
+        let named = event.reply_to.as_ref().filter(|quoted| quoted.ours).and_then(|quoted| quoted.text.as_deref());
+        let meant = named.and_then(|text| waiting.iter().find(|row| text.contains(&row.id)));
+        Ok(match (meant, waiting.is_empty()) {
+            (Some(row), _) => Some(Word::Decide { id: row.id.clone(), decision }),
+            (None, false) => Some(Word::Answer(decision)),
+            (None, true) => None,
+        })
+    }
+
+    /// What waits and was shown in this chat.
+    async fn waiting(&self, session: &SessionKey, now: i64) -> Result<Vec<Approval>, StoreError> {
+        let mut rows = self.approvals.rows.approvals(false, 200, now).await?;
+        rows.retain(|row| row.shown_in.as_ref() == Some(session));
+        Ok(rows)
+    }
+
+    /// Does what an owner says in a direct chat about what waits.
+    async fn approve(
+        &self,
+        what: &Word,
+        session: &SessionKey,
+        event: &Inbound,
+        lang: Lang,
+    ) -> Result<String, StoreError> {
+        let now = self.clock.now_ms();
+        let list = |rows: &[Approval]| -> String {
+            let one = |row: &Approval| {
+                let what: String = row.what().replace('\n', " ").chars().take(120).collect();
+                format!("{} · {} · {what}", row.id, row.tool)
+            };
+            rows.iter().map(one).collect::<Vec<_>>().join("\n")
+        };
+        let (id, decision) = match what {
+            Word::Unclear => return Ok(lang::approval_usage(lang)),
+            Word::List => {
+                let rows = self.approvals.rows.approvals(false, 20, now).await?;
+                return Ok(if rows.is_empty() { lang::approval_nothing(lang) } else { list(&rows) });
+            }
+            Word::Decide { id, decision } => (id.clone(), *decision),
+            Word::Answer(decision) => match &self.waiting(session, now).await?[..] {
+                [] => return Ok(lang::approval_nothing(lang)),
+                [row] => (row.id.clone(), *decision),
+                several => return Ok(lang::approval_which(lang, list(several))),
+            },
+        };
+        let by = format!("{}:{}", event.channel, event.sender.id);
+        let decided = self.approvals.rows.decide_approval(&id, decision, &by, now).await;
+        self.work.wake();
+        Ok(match decided {
+            Ok(Decided::Done(row)) if decision == Decision::Always && !row.may_always => {
+                lang::approval_not_always(lang, &id)
+            }
+            Ok(Decided::Done(row) | Decided::Over(row)) => row.outcome(lang),
+            Err(StoreError::NotFound) => lang::approval_none(lang, shown_id(&id)),
+            Err(error) => return Err(error),
+        })
     }
 
     async fn pair(&self, what: &Pair, lang: Lang) -> Result<String, AccessError> {

@@ -2514,6 +2514,7 @@ catalogue! {
     audit_bad_since(when) {
         en: "{when} is neither a day (2026-11-30) nor a moment (2026-11-30T08:00:00Z)",
         zh: "{when} 既不是日期（2026-11-30）也不是时刻（2026-11-30T08:00:00Z）",
+    }
     // The sandbox of commands.
     sandbox_missing(wanted, best, why) {
         en: "commands cannot be confined as level {wanted} on this machine, only as {best} ({why}), so there are none; [tools.exec] sandbox = \"off\" runs them with all rights of this process",
@@ -2531,6 +2532,52 @@ catalogue! {
         en: "sandbox: off by the configuration; this machine has level {best}: [tools.exec] sandbox = \"auto\"",
         zh: "沙箱：已被配置关闭；本机可达 {best} 级：[tools.exec] sandbox = \"auto\"",
     }
+}
+
+// Approvals.
+catalogue! {
+    approval_title(tool) { en: "🔐 May I do this? ({tool})", zh: "🔐 可以执行这个操作吗？（{tool}）" }
+    approval_folder(folder) { en: "In: {folder}", zh: "目录：{folder}" }
+    approval_for(who) { en: "For: {who}", zh: "发起者：{who}" }
+    approval_why_outside() {
+        en: "Asked because other people's words (a page, a file, a group) are in the conversation and may be what wants it.",
+        zh: "需要确认：对话里有外部内容（网页、文件、群消息），也许是它想要这样做。",
+    }
+    approval_why_always() { en: "Each such call is asked for.", zh: "此类操作每次都要确认。" }
+    approval_how(id, minutes) {
+        en: "Answer y or n within {minutes} min, or: /approve {id} once|always|deny. No answer means no.",
+        zh: "请在 {minutes} 分钟内回复“同意”或“拒绝”，或发送：/批准 {id} 一次|总是|拒绝。不回复即为拒绝。",
+    }
+    approval_cut(n, id) {
+        en: "[… {n} characters are not shown here; all of it: crawfish approvals show {id}]",
+        zh: "[… 此处有 {n} 个字符未显示；查看全部：crawfish approvals show {id}]",
+    }
+    approval_button_once() { en: "Once", zh: "一次" }
+    approval_button_always() { en: "Always", zh: "总是" }
+    approval_button_deny() { en: "No", zh: "拒绝" }
+    approval_waits(id) { en: "{id} waits for an answer.", zh: "{id} 正在等待答复。" }
+    approval_yes(id, tool) { en: "{id}: {tool} is approved.", zh: "{id}：已批准 {tool}。" }
+    approval_no(id, tool) { en: "{id}: {tool} is refused.", zh: "{id}：已拒绝 {tool}。" }
+    approval_over(id) { en: "{id} is over: nobody answered in time, or its turn has ended.", zh: "{id} 已结束：超时无人答复，或对应的任务已结束。" }
+    approval_none(id) { en: "Nothing named {id} waits for an answer.", zh: "没有名为 {id} 的待批请求。" }
+    approval_nothing() { en: "Nothing waits for an answer.", zh: "没有待批请求。" }
+    approval_only_direct() {
+        en: "Approve in a direct chat with me, or with: crawfish approvals approve ID",
+        zh: "请在与我的私聊中批准，或使用：crawfish approvals approve ID",
+    }
+    approval_not_always(id) {
+        en: "{id}: a shell or an interpreter is never approved for good; it is approved this once.",
+        zh: "{id}：shell 和解释器不能永久批准，这次已批准一次。",
+    }
+    approval_usage() {
+        en: "/approve lists what waits; /approve ID once|always|deny decides.",
+        zh: "/批准 列出待批请求；/批准 ID 一次|总是|拒绝 作出决定。",
+    }
+    approval_which(list) {
+        en: "Several requests wait; say which:\n{list}",
+        zh: "有多个待批请求，请指明：\n{list}",
+    }
+    approval_ask_now() { en: "y = once, a = always, anything else = no: ", zh: "y = 一次，a = 总是，其他 = 拒绝：" }
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ pub mod inspect;
 
 // What the stations stand on.
 pub mod addressees;
+pub mod approvals;
 pub mod audit;
 pub mod chats;
 pub mod clock;

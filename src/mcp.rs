@@ -34,7 +34,7 @@ use self::{
 use crate::{
     egress::{Egress, EgressConfig, Proxy},
     os,
-    policy::{Asker, Terms, Verdict, may_use},
+    policy::{Asker, Effect, Terms, Verdict, may_use},
     secrets::Redactor,
     tools::Registry,
 };
@@ -191,7 +191,7 @@ impl Mcp {
             *offered = Offered { from, tools: self.put_together(tools) };
         }
         for server in &self.0.servers {
-            let terms = Terms { least: server.reach.config.least, direct_only: false };
+            let terms = Terms { least: server.reach.config.least, ..Terms::of(Effect::Read) };
             if may_use(asker, terms) == Verdict::Allow && server.files.stamp().is_some() {
                 server.wanted.notify_one();
             }

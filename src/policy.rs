@@ -99,6 +99,28 @@ pub struct Terms {
     pub least: Role,
     /// Only in a direct chat: what it shows is nobody else's business.
     pub direct_only: bool,
+    /// When the owner is asked before it runs.
+    pub asks: Asks,
+}
+
+/// When the owner is asked before a call runs. Ordered: a greater one asks more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asks {
+    /// Never: it reaches nobody and steers nothing.
+    Never,
+    /// In a turn that holds other people's words: they may be whose wish it is.
+    Outside,
+    /// Each time.
+    Always,
+}
+
+/// Whose words a turn holds: the lowest trust of everything in its context. security.md §3.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Those of its asker, and what the gateway and the asker's own files say.
+    Own,
+    /// Those of others as well: a page, a group, an installed skill, a server.
+    Outside,
 }
 
 impl Terms {
@@ -108,7 +130,20 @@ impl Terms {
             Effect::Read => Role::Member,
             Effect::Idempotent | Effect::Effect => Role::Trusted,
         };
-        Self { least, direct_only: false }
+        let asks = if effect == Effect::Effect { Asks::Outside } else { Asks::Never };
+        Self { least, direct_only: false, asks }
+    }
+
+    /// The owner is asked then.
+    #[must_use]
+    pub fn asks(self, asks: Asks) -> Self {
+        Self { asks, ..self }
+    }
+
+    /// The owner is asked each time, whoever asks for it and whatever the turn holds.
+    #[must_use]
+    pub fn always_ask(self) -> Self {
+        self.asks(Asks::Always)
     }
 
     /// The owner alone.
@@ -129,27 +164,44 @@ impl Terms {
 pub enum Verdict {
     /// It may run.
     Allow,
+    /// It may once the owner has said so: why they are asked.
+    Ask(AskWhy),
     /// It may not, and is not shown to the model.
     Deny,
 }
 
-/// Whether a turn for this asker may use a tool on these terms.
+/// Why the owner is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AskWhy {
+    /// The turn holds other people's words.
+    Outside,
+    /// Each such call is asked for.
+    Always,
+}
+
+/// Whether a turn for this asker may use a tool on these terms at all: by role and place.
 pub fn may_use(asker: Asker, terms: Terms) -> Verdict {
     let fits = asker.role >= terms.least && (asker.direct || !terms.direct_only);
     if fits { Verdict::Allow } else { Verdict::Deny }
 }
 
-/// Whether a turn for this asker may use the tool of that name: its terms, and every policy that applies. The one decision
-/// about a tool; each policy only takes away.
+/// Whether a turn for this asker may use the tool of that name: its terms, every policy that applies, and whose words the
+/// turn holds. The one decision about a tool, for whatever started the turn; each policy only takes away.
 pub fn decide<'a>(
     asker: Asker,
     tool: &str,
     terms: Terms,
+    holds: Holds,
     policies: impl IntoIterator<Item = &'a ToolPolicy>,
 ) -> Verdict {
-    match policies.into_iter().all(|policy| policy.admits(tool)) {
-        true => may_use(asker, terms),
-        false => Verdict::Deny,
+    if !policies.into_iter().all(|policy| policy.admits(tool)) || may_use(asker, terms) == Verdict::Deny {
+        return Verdict::Deny;
+    }
+    match (terms.asks, holds) {
+        (Asks::Always, _) => Verdict::Ask(AskWhy::Always),
+        (Asks::Outside, Holds::Outside) => Verdict::Ask(AskWhy::Outside),
+        _ => Verdict::Allow,
     }
 }
 
@@ -390,7 +442,11 @@ mod tests {
         ];
         for (role, tool, terms, policies, verdict) in table {
             let asker = Asker { role: *role, direct: true };
-            assert_eq!(decide(asker, tool, *terms, policies.iter().copied()), *verdict, "{role:?} {tool} {policies:?}");
+            assert_eq!(
+                decide(asker, tool, *terms, Holds::Own, policies.iter().copied()),
+                *verdict,
+                "{role:?} {tool} {policies:?}"
+            );
         }
     }
 

@@ -1553,6 +1553,7 @@ impl Default for Retention {
 /// All of them, for the wiring alone.
 pub trait Store:
     InboxStore
+    + crate::approvals::ApprovalStore
     + TurnStore
     + OutboxStore
     + SessionStore
@@ -1574,6 +1575,7 @@ pub trait Store:
 
 impl<T> Store for T where
     T: InboxStore
+        + crate::approvals::ApprovalStore
         + TurnStore
         + OutboxStore
         + SessionStore

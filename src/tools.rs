@@ -18,7 +18,7 @@ use crate::{
     lang::Lang,
     memory::Memory,
     plan::Plans,
-    policy::{Asker, Profile, Terms, ToolPolicy},
+    policy::{Asker, Asks, Profile, Terms, ToolPolicy},
     schedule::Schedules,
     secrets::Redactor,
     session::SessionKey,
@@ -207,6 +207,22 @@ pub trait Tool: Send + Sync + 'static {
         true
     }
 
+    /// When the owner is asked before a call with these arguments runs.
+    fn asks(&self, _args: &Value) -> Asks {
+        self.terms().asks
+    }
+
+    /// The server whose words it gives. They can talk a turn into nothing that the server could not do by itself: they are
+    /// from outside for every tool but its own.
+    fn server(&self) -> Option<&str> {
+        None
+    }
+
+    /// What an approval of a call with these arguments is bound to besides the arguments themselves. May look at files.
+    fn bound_to(&self, _args: &Value, _ctx: &ToolContext) -> Bound {
+        Bound::default()
+    }
+
     /// Whether what a call with these arguments gives was written by whoever likes (web pages, other people's servers): a
     /// turn that has read such things remembers nothing without the owner.
     fn reads_outside(&self, _args: &Value) -> bool {
@@ -218,6 +234,54 @@ pub trait Tool: Send + Sync + 'static {
     /// # Errors
     /// [`ToolError`], named by what the turn does next.
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError>;
+}
+
+/// What an approval is bound to besides the tool and its arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// The folder it works in.
+    pub folder: Option<String>,
+    /// The program it runs, with the SHA-256 of its file.
+    pub program: Option<(String, String)>,
+    /// It is never approved for good: what the words do depends on more than the words (a shell, an interpreter).
+    pub once_only: bool,
+}
+
+impl Bound {
+    /// To this program, as its file is now.
+    pub fn to_program(program: &std::path::Path, folder: &std::path::Path) -> Self {
+        let file = std::fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
+        let hash = std::fs::read(&file).map(Sha256::digest);
+        let hash = hash.map_or_else(|_| String::new(), |hash| hash.iter().map(|byte| format!("{byte:02x}")).collect());
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
+        Self {
+            folder: Some(folder.display().to_string()),
+            once_only: runs_what_it_is_told(&name),
+            program: Some((file.display().to_string(), hash)),
+        }
+    }
+}
+
+/// Whether a program runs what its arguments say: a shell, an interpreter, a wrapper. security.md row 23.
+fn runs_what_it_is_told(name: &str) -> bool {
+    const NAMES: [&str; 36] = [
+        "sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox", "toybox", "env", "xargs", "find", "nice",
+        "nohup", "timeout", "setsid", "stdbuf", "sudo", "doas", "su", "ssh", "git", "tar", "awk", "gawk", "mawk",
+        "sed", "perl", "ruby", "node", "deno", "bun", "php", "lua", "pwsh", "cmd",
+    ];
+    let bare = name.strip_suffix(".exe").unwrap_or(name);
+    let begins = ["python", "pypy", "powershell", "lua", "perl", "ruby", "node", "php"];
+    NAMES.contains(&bare) || begins.iter().any(|begin| bare.starts_with(begin))
+}
+
+/// Whether a path of the workspace steers later turns: what every prompt holds, notes, skills.
+pub(crate) fn steers(path: &str) -> bool {
+    const FILES: [&str; 8] =
+        ["agents.md", "soul.md", "identity.md", "user.md", "tools.md", "heartbeat.md", "memory.md", "bootstrap.md"];
+    let path = path.replace('\\', "/").to_lowercase();
+    let mut parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
+    // An absolute path or one that climbs may lead there: better asked once too often.
+    parts.any(|part| FILES.contains(&part) || matches!(part, "memory" | "skills" | "..")) || path.starts_with('~')
 }
 
 /// For whom a call runs.

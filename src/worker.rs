@@ -17,6 +17,7 @@ use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use crate::{
     agent::{Agents, Control, Ended, RunError, TurnRun, compaction, files::Sent},
+    approvals::State,
     channels::Channels,
     errand::{ErrandKind, TickTerms},
     halt::Halt,
@@ -301,6 +302,7 @@ impl Worker {
                     debug!("the claim was taken over; nothing is written");
                     self.running.end_fenced(&session, &steer);
                 }
+                Ok(Err(RunError::Parked { approval, until })) => self.park(claim, &approval, until).await,
                 Ok(Err(RunError::Drained)) => self.release(claim, None, Duration::ZERO, shown).await,
                 Ok(Err(RunError::Retry(why, wait))) => self.release(claim, Some(why), wait, shown).await,
                 Err(_) => {
@@ -595,6 +597,22 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Holds the session of a turn until an owner has answered, and frees the worker. What it shows stays.
+    async fn park(&self, claim: Claim, approval: &str, until: i64) {
+        let Claim { lease, agent, .. } = claim;
+        self.commit("park", || self.inbox.park(&lease, until)).await;
+        self.running.end(&lease.session);
+        // An answer that came before the parking found nothing to end.
+        let row = match self.agents.get(&agent) {
+            Some(agent) => agent.approvals.rows.approval(approval).await.ok().flatten(),
+            None => None,
+        };
+        if row.is_none_or(|row| row.state != State::Pending) {
+            self.commit("unpark", || self.inbox.unpark(&lease.session)).await;
+        }
+        self.work.wake();
     }
 
     /// Gives a turn back: a drain, or a failure that may pass.

@@ -23,7 +23,7 @@ use crate::{
     lang::{self, Lang},
     ledger::{budget::Tally, money::Costs},
     model::{Message, Usage},
-    policy::{Asker, Role, Verdict, decide},
+    policy::{Asker, Holds, Role, Verdict, decide},
     reply::{Outcome, Policy},
     store::{Claim, InboxEntry, NewEntry, Placed, StepRecord, Summary, Window},
     tools::Registry,
@@ -187,7 +187,7 @@ pub fn checked(written: &str, before: Option<&str>, gone: &[Message], outside: b
 }
 
 /// Whether a summary says of itself that it holds what others wrote.
-fn is_from_outside(summary: &str) -> bool {
+pub(super) fn is_from_outside(summary: &str) -> bool {
     [Lang::En, Lang::Zh].into_iter().any(|lang| summary.contains(&lang::compaction_outside(lang)))
 }
 
@@ -389,7 +389,7 @@ impl Compaction<'_> {
         policies.push(&agent.policy);
         let tools = agent.tools.narrowed(|name, terms| {
             matches!(name, "memory_add" | "memory_get" | "memory_search")
-                && decide(asker, name, terms, policies.iter().copied()) == Verdict::Allow
+                && decide(asker, name, terms, Holds::Own, policies.iter().copied()) != Verdict::Deny
         });
         if asker.role != Role::Owner || !asker.direct || tools.get("memory_add").is_none() {
             return Ok(());
@@ -501,7 +501,7 @@ impl Compaction<'_> {
 
 /// Whether a conversation holds what was written by whoever likes: other people's words, or what a tool gave that reads
 /// outside. A tool that is gone counts as one.
-fn holds_outside(messages: &[Message], tools: &Registry) -> bool {
+pub(super) fn holds_outside(messages: &[Message], tools: &Registry) -> bool {
     messages.iter().any(|message| match message {
         Message::User { text, .. } => text.contains("<untrusted") || is_from_outside(text),
         Message::Tool { name, .. } => tools.get(name).is_none_or(|tool| tool.reads_outside(&Value::Null)),

@@ -187,6 +187,10 @@ impl View {
                     self.write(text("text"));
                 }
             }
+            "approval_needed" if self.shown != Shown::Json => {
+                self.void();
+                eprintln!("{}", terminal::escape(text("text")));
+            }
             "text_reset" if self.shown == Shown::Live => self.void(),
             "plan" if self.shown == Shown::Live => {
                 self.void();

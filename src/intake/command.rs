@@ -2,7 +2,7 @@
 
 use channel_api::{Inbound, QueueMode};
 
-use crate::{lang::Lang, policy::Role, store::Footer};
+use crate::{approvals::Decision, lang::Lang, policy::Role, store::Footer};
 
 /// A command of a person to the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub enum Command {
     Usage(UsageWish),
     /// Who waits to be let in, and the owner's decision.
     Pair(Pair),
+    /// What waits for the owner's word, and the word.
+    Approve(Word),
     /// Shuts a sender out: an id as it was written, or the sender of the message that this one answers.
     Block(Option<String>),
     /// Ends that.
@@ -62,6 +64,24 @@ pub enum UsageWish {
     Below(Footer),
     /// Something else.
     Unclear(String),
+}
+
+/// What `/approve` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// What waits?
+    List,
+    /// This, about the request of that id.
+    Decide {
+        /// The id as it was written.
+        id: String,
+        /// What.
+        decision: Decision,
+    },
+    /// This, about the one request that was shown here.
+    Answer(Decision),
+    /// Something else.
+    Unclear,
 }
 
 /// What `/pair` says.
@@ -93,7 +113,7 @@ impl Command {
 
     /// Whether it is about who may write, or stops everything: the owners' alone.
     pub fn is_about_access(&self) -> bool {
-        matches!(self, Self::Pair(_) | Self::Block(_) | Self::Unblock(_) | Self::StopAll)
+        matches!(self, Self::Pair(_) | Self::Block(_) | Self::Unblock(_) | Self::StopAll | Self::Approve(_))
     }
 }
 
@@ -177,6 +197,7 @@ impl Command {
                 other => UsageWish::Unclear(other.chars().take(32).collect()),
             }),
             "pair" | "pairing" | "配对" if whole => Self::Pair(pair(as_written(&folded))),
+            "approve" | "批准" if whole => Self::Approve(word(as_written(&folded))),
             "block" | "拉黑" if whole => Self::Block(as_written(&folded).next().map(str::to_owned)),
             "unblock" | "解除拉黑" if whole => Self::Unblock(as_written(&folded).next().map(str::to_owned)),
             _ => return None,
@@ -201,6 +222,14 @@ fn pair<'a>(mut words: impl Iterator<Item = &'a str>) -> Pair {
         }
         ("reject" | "拒绝", Some(code), None, None) => Pair::Reject { code },
         _ => Pair::Unclear,
+    }
+}
+
+fn word<'a>(mut words: impl Iterator<Item = &'a str>) -> Word {
+    let Some(id) = words.next() else { return Word::List };
+    match (words.next().map(|word| Decision::named(&word.to_lowercase())), words.next()) {
+        (Some(Some(decision)), None) => Word::Decide { id: id.to_lowercase(), decision },
+        _ => Word::Unclear,
     }
 }
 
@@ -294,6 +323,21 @@ mod tests {
             ("/block@crawfish_bot ou_AbC", Some(Command::Block(Some("ou_AbC".into())))),
             ("/拉黑 123", Some(Command::Block(Some("123".into())))),
             ("/解除拉黑 123", Some(Command::Unblock(Some("123".into())))),
+            ("/approve", Some(Command::Approve(Word::List))),
+            (
+                "/Approve AB23cd Always",
+                Some(Command::Approve(Word::Decide { id: "ab23cd".into(), decision: Decision::Always })),
+            ),
+            (
+                "/批准 ab23cd 一次",
+                Some(Command::Approve(Word::Decide { id: "ab23cd".into(), decision: Decision::Once })),
+            ),
+            (
+                "/批准 ab23cd 拒绝",
+                Some(Command::Approve(Word::Decide { id: "ab23cd".into(), decision: Decision::Deny })),
+            ),
+            ("/approve ab23cd", Some(Command::Approve(Word::Unclear))),
+            ("/approve ab23cd once please", Some(Command::Approve(Word::Unclear))),
             ("/blocked", None),
             ("/stop", Some(Command::Stop)),
             ("/stop all", Some(Command::StopAll)),

@@ -55,6 +55,13 @@ async fn kit_with(edits: Edits, more: &str) -> Kit {
         health: Default::default(),
         journal: Journal::new(),
         subagents: store.clone(),
+        approvals: crate::approvals::Approvals {
+            rows: store.clone(),
+            addressees: store.clone(),
+            channels: channels.clone(),
+            lanes: LaneWakeUp::default(),
+            config: Default::default(),
+        },
         plans: Plans::open(store.clone(), Journal::new()).await.expect("it is read"),
         marks: Marks::new(channels.clone(), Switch::Off, clock.clone()).0,
         stopping: CancellationToken::new(),

@@ -52,6 +52,10 @@ impl Tool for McpTool {
         ToolSpec { name: self.ours.clone(), description, parameters: self.approved.parameters.clone() }
     }
 
+    fn server(&self) -> Option<&str> {
+        Some(self.server.name())
+    }
+
     fn reads_outside(&self, _: &Value) -> bool {
         true
     }
@@ -66,7 +70,7 @@ impl Tool for McpTool {
     }
 
     fn terms(&self) -> Terms {
-        Terms { least: self.server.config().least, direct_only: false }
+        Terms { least: self.server.config().least, ..Terms::of(self.effect()) }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -18,6 +18,7 @@ use super::{LaneKey, StoreError};
 mod access;
 mod addressee;
 mod amend;
+mod approval;
 mod audit;
 mod channel;
 mod chat;
@@ -187,6 +188,7 @@ fn migrator() -> Migrator {
         (9, "ledger", include_str!("../../migrations/sqlite/0009_ledger.sql")),
         (10, "acts", include_str!("../../migrations/sqlite/0010_acts.sql")),
         (13, "context", include_str!("../../migrations/sqlite/0013_context.sql")),
+        (14, "approvals", include_str!("../../migrations/sqlite/0014_approvals.sql")),
         (15, "audit", include_str!("../../migrations/sqlite/0015_audit.sql")),
         (18, "spend_sender", include_str!("../../migrations/sqlite/0018_spend_sender.sql")),
     ];

@@ -8,6 +8,7 @@ mod support;
 
 mod agents;
 mod anthropic;
+mod approvals;
 mod bridges;
 mod budget;
 mod command_line;

@@ -9,6 +9,7 @@ use super::{
     broker::{self, short, tell},
     decode::{self, Content},
 };
+use crate::policy::Asks;
 
 /// Lines and characters looked at when the nearest line is searched: a hint is not worth more.
 const MOST_LINES: usize = 5_000;
@@ -54,6 +55,11 @@ impl Tool for EditFile {
     /// ("a" to "ab", a line added beside a line) it would do it twice. So it is never repeated by the machine.
     fn effect(&self) -> Effect {
         Effect::Effect
+    }
+
+    fn asks(&self, args: &Value) -> Asks {
+        let path = args["path"].as_str().unwrap_or_default();
+        if super::steers(path) { Asks::Outside } else { Asks::Never }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

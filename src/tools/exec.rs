@@ -25,7 +25,7 @@ use ulid::Ulid;
 
 use self::output::Output;
 use super::{
-    Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, arguments,
+    Bound, Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, arguments,
     broker::{Broker, tell},
 };
 use crate::{
@@ -34,7 +34,7 @@ use crate::{
     errand::Errands,
     lang::Lang,
     os::{self, Launch, OutputPipe, Started},
-    policy::Terms,
+    policy::{Asks, Terms},
     secrets::Redactor,
 };
 
@@ -78,6 +78,8 @@ pub struct ExecConfig {
     pub timeout: u64,
     /// What reads the command line.
     pub shell: Shell,
+    /// When the owner is asked before a command runs.
+    pub approve: Approve,
     /// Whether `hosts` count; without effect until commands are confined. The hosts of skills are open in any case to the commands of the turn that read them.
     pub network: Network,
     /// Hosts that are open to the owner's commands where they are confined: `example.org`, `*.example.org`,
@@ -107,6 +109,17 @@ impl ExecConfig {
     }
 }
 
+/// When the owner is asked before a command runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Approve {
+    /// In turns that hold other people's words.
+    #[default]
+    Auto,
+    /// Before each command.
+    Always,
+}
+
 impl Default for ExecConfig {
     fn default() -> Self {
         Self {
@@ -116,6 +129,7 @@ impl Default for ExecConfig {
             allow: Vec::new(),
             timeout: 15,
             shell: Shell::Auto,
+            approve: Approve::Auto,
             network: Network::Off,
             hosts: Vec::new(),
         }
@@ -363,6 +377,20 @@ impl Tool for Exec {
     fn terms(&self) -> Terms {
         // Not in groups, where what others say stands beside the owner's words.
         Terms::of(self.effect()).owner_only().direct_only()
+    }
+
+    fn asks(&self, _: &Value) -> Asks {
+        match self.config.approve {
+            Approve::Auto => Asks::Outside,
+            Approve::Always => Asks::Always,
+        }
+    }
+
+    fn bound_to(&self, args: &Value, ctx: &ToolContext) -> Bound {
+        let folder = args["workdir"].as_str().map_or_else(|| ctx.workspace.clone(), |dir| ctx.workspace.join(dir));
+        let wanted = serde_json::from_value(args["shell"].clone()).unwrap_or(self.config.shell);
+        let bound = wanted.found().map(|(_, program)| Bound::to_program(&program, &folder));
+        Bound { once_only: true, ..bound.unwrap_or_default() }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

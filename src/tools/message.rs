@@ -14,7 +14,7 @@ use crate::{
     channels::Channels,
     media::MediaFolder,
     outbox::{self, LaneWakeUp},
-    policy::Role,
+    policy::{Asks, Role},
     reply::{Outcome, Policy},
     secrets::Redactor,
     store::{StepRecord, StepState, StoreError},
@@ -82,6 +82,11 @@ impl Tool for SendMessage {
     /// The ids of its parts come from the call: a second run of the same call finds them and changes nothing.
     fn effect(&self) -> Effect {
         Effect::Idempotent
+    }
+
+    fn asks(&self, args: &Value) -> Asks {
+        // A word in its own chat is the answer.
+        if args["to"].is_string() { Asks::Outside } else { Asks::Never }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -12,7 +12,10 @@ use super::{
     exec::{Commands, Job},
     truncate::head_and_tail,
 };
-use crate::{policy::Terms, secrets::Redactor};
+use crate::{
+    policy::{Asks, Terms},
+    secrets::Redactor,
+};
 
 /// The longest a call waits for news.
 const LONGEST_WAIT: u64 = 60;
@@ -90,6 +93,11 @@ impl Tool for Process {
     fn terms(&self) -> Terms {
         // As `exec`: what it shows and types is a command's.
         Terms::of(self.effect()).owner_only().direct_only()
+    }
+
+    fn asks(&self, args: &Value) -> Asks {
+        // What is typed into a command is as good as a command.
+        if args["text"].is_string() { Asks::Outside } else { Asks::Never }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -11,7 +11,7 @@ use super::{Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, argument
 use crate::{
     chats::Place,
     errand::ErrandKind,
-    policy::Role,
+    policy::{Asks, Role},
     schedule::{
         Ask, Schedules, SetError,
         rows::{ScheduleRow, State},
@@ -73,6 +73,10 @@ impl Tool for Schedule {
 
     fn effect(&self) -> Effect {
         Effect::Effect
+    }
+
+    fn asks(&self, args: &Value) -> Asks {
+        if matches!(args["action"].as_str(), Some("add" | "edit")) { Asks::Outside } else { Asks::Never }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

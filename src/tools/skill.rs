@@ -11,14 +11,17 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::process::Command;
 
-use super::{Effect, Registry, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, broker::tell, exec::Commands};
+use super::{
+    Bound, Effect, Registry, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, broker::tell, exec::Commands,
+};
 use crate::{
     os,
-    policy::Terms,
+    policy::{Asks, Terms},
     secrets::Redactor,
     skills::{
         Skill, Skills,
         callable::{Callable, ToolFault},
+        grants::Consent,
         variables::{Handed, Keyring},
     },
 };
@@ -31,6 +34,8 @@ pub struct SkillTool {
     name: String,
     callable: Callable,
     folder: PathBuf,
+    /// The owner granted what it asks for.
+    granted: bool,
     handed: Handed,
     commands: Commands,
     redactor: Redactor,
@@ -44,6 +49,7 @@ impl SkillTool {
             name: skill.alias.clone(),
             callable,
             folder: skill.location.parent().map(Path::to_owned).unwrap_or_default(),
+            granted: matches!(skill.consent, Consent::Granted(_)),
             handed,
             commands: works.commands.clone(),
             redactor: works.redactor.clone(),
@@ -72,6 +78,21 @@ impl Tool for SkillTool {
     fn terms(&self) -> Terms {
         // It runs a program: what `exec` asks, whatever the skill says of its effect.
         Terms::of(Effect::Effect).owner_only().direct_only()
+    }
+
+    fn asks(&self, _: &Value) -> Asks {
+        // The owner's own skill is the owner's; an installed one was granted its commands, or is asked for.
+        if self.granted { Asks::Never } else { Asks::Outside }
+    }
+
+    fn bound_to(&self, args: &Value, ctx: &ToolContext) -> Bound {
+        let empty = serde_json::Map::new();
+        let argv = self.callable.argv(args.as_object().unwrap_or(&empty), &self.folder).unwrap_or_default();
+        let program = argv.first().and_then(|program| match Path::new(program).is_absolute() {
+            true => Some(PathBuf::from(program)),
+            false => os::program(program),
+        });
+        program.map(|program| Bound::to_program(&program, &ctx.workspace)).unwrap_or_default()
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

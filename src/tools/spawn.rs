@@ -70,7 +70,7 @@ impl Tool for SpawnAgent {
     }
 
     fn terms(&self) -> Terms {
-        Terms { least: Role::Trusted, direct_only: false }
+        Terms { least: Role::Trusted, ..Terms::of(Effect::Read) }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -50,7 +50,7 @@ impl Tool for Todo {
 
     /// It changes nothing but what the session shows of itself.
     fn terms(&self) -> Terms {
-        Terms { least: Role::Member, direct_only: false }
+        Terms { least: Role::Member, ..Terms::of(Effect::Read) }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, arguments, broker};
+use crate::policy::Asks;
 
 /// Writes a file, new or over the old one.
 #[derive(Debug)]
@@ -38,6 +39,11 @@ impl Tool for WriteFile {
     /// The same bytes land at the same place however often it runs.
     fn effect(&self) -> Effect {
         Effect::Idempotent
+    }
+
+    fn asks(&self, args: &Value) -> Asks {
+        let path = args["path"].as_str().unwrap_or_default();
+        if super::steers(path) { Asks::Outside } else { Asks::Never }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

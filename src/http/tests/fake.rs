@@ -606,6 +606,40 @@ impl note::NoteStore for Rows {
 }
 
 #[async_trait]
+impl crate::approvals::ApprovalStore for Rows {
+    async fn ask(&self, _: &Lease, _: crate::approvals::NewApproval) -> Result<crate::approvals::Asked, StoreError> {
+        unreachable!("no turn runs here")
+    }
+    async fn decide_approval(
+        &self,
+        _: &str,
+        _: crate::approvals::Decision,
+        _: &str,
+        _: i64,
+    ) -> Result<crate::approvals::Decided, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn start_approved(
+        &self,
+        _: &Lease,
+        _: &str,
+        _: &str,
+        _: Vec<StepRecord>,
+    ) -> Result<Vec<EventRow>, StoreError> {
+        unreachable!("no turn runs here")
+    }
+    async fn approvals(&self, _: bool, _: u32, _: i64) -> Result<Vec<crate::approvals::Approval>, StoreError> {
+        Ok(Vec::new())
+    }
+    async fn approval(&self, _: &str) -> Result<Option<crate::approvals::Approval>, StoreError> {
+        Ok(None)
+    }
+    async fn confirmed(&self, _: &SessionKey) -> Result<i64, StoreError> {
+        Ok(0)
+    }
+}
+
+#[async_trait]
 impl PlanStore for Rows {
     async fn put_plan(&self, _: &SessionKey, _: &TurnId, _: &Plan, _: i64) -> Result<Vec<EventRow>, StoreError> {
         Err(StoreError::NotFound)

@@ -55,6 +55,13 @@ async fn real() -> Real {
                 work: WakeUp::default(),
                 lanes: LaneWakeUp::default(),
                 running: Running::default(),
+                approvals: crate::approvals::Approvals {
+                    rows: store.clone(),
+                    addressees: store.clone(),
+                    channels: channels.clone(),
+                    lanes: LaneWakeUp::default(),
+                    config: Default::default(),
+                },
                 halt: Default::default(),
                 teller: None,
                 health: Default::default(),

@@ -407,10 +407,10 @@ impl Write for ForgetPreview {
 }
 
 /// Steps of a running turn.
-struct Record {
-    lease: Lease,
-    steps: Vec<StepRecord>,
-    durable: bool,
+pub(super) struct Record {
+    pub lease: Lease,
+    pub steps: Vec<StepRecord>,
+    pub durable: bool,
 }
 
 #[async_trait]
