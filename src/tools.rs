@@ -212,6 +212,11 @@ pub trait Tool: Send + Sync + 'static {
         self.terms().asks
     }
 
+    /// The address that a call with these arguments asks: whoever owns it sees what is written in it.
+    fn address<'a>(&self, _args: &'a Value) -> Option<&'a str> {
+        None
+    }
+
     /// The server whose words it gives. They can talk a turn into nothing that the server could not do by itself: they are
     /// from outside for every tool but its own.
     fn server(&self) -> Option<&str> {
@@ -303,7 +308,7 @@ pub struct Call {
     pub errand: Option<Errand>,
     /// The person's language.
     pub lang: Lang,
-    /// The turn has read things from outside: [`Tool::reads_outside`].
+    /// The turn holds what others wrote: a page, a file, a quote, an earlier one of the conversation.
     pub outside: bool,
 }
 

@@ -503,10 +503,15 @@ impl Compaction<'_> {
 /// outside. A tool that is gone counts as one.
 pub(super) fn holds_outside(messages: &[Message], tools: &Registry) -> bool {
     messages.iter().any(|message| match message {
-        Message::User { text, .. } => text.contains("<untrusted") || is_from_outside(text),
+        Message::User { text, .. } => text.contains("<untrusted") || is_from_outside(text) || has_files(text),
         Message::Tool { name, .. } => tools.get(name).is_none_or(|tool| tool.reads_outside(&Value::Null)),
         Message::Assistant { .. } => false,
     })
+}
+
+/// Whether a message came with a file that may hold anybody's words. What its sender says into a microphone is their own.
+fn has_files(text: &str) -> bool {
+    text.lines().any(|line| line.strip_prefix("attachment: ").is_some_and(|file| !file.starts_with("audio")))
 }
 
 /// The row that a compaction becomes.

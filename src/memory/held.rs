@@ -167,8 +167,8 @@ impl Memory {
         let oldest = self.clock.now_ms() - DAYS * 24 * 60 * 60 * 1000;
         let workspace = self.workspace.clone();
         let expire = move || {
-            let old = held_in_folder(&workspace).into_iter().filter(|held| held.at < oldest);
-            old.map(|held| files::remove(&workspace, &path_of(&held.id))).collect::<std::io::Result<()>>()
+            let mut old = held_in_folder(&workspace).into_iter().filter(|held| held.at < oldest);
+            old.try_for_each(|held| files::remove(&workspace, &path_of(&held.id)))
         };
         Ok(blocking(expire).await??)
     }

@@ -43,7 +43,8 @@ impl Known {
         }
     }
 
-    fn has(&self, link: &str) -> bool {
+    /// Whether it stood in one of them, as it is.
+    pub fn has(&self, link: &str) -> bool {
         self.0.contains(bare(link))
     }
 

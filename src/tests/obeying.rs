@@ -88,6 +88,10 @@ fn orders(text: &str) -> Vec<usize> {
 fn obey(ask: &Ask, wishes: &[(&'static str, Value)]) -> Say {
     let results = ask.results();
     let told = match ask.round() {
+        0 if ask.said().contains("READ-NOW") => {
+            let url = ask.said().split_whitespace().find(|word| word.starts_with("http://")).unwrap_or_default();
+            return Say::Calls(vec![call("read", "web_fetch", &json!({ "url": url }).to_string())]);
+        }
         0 => orders(ask.said()),
         // What a result says is obeyed once.
         round @ 1..=3 => {
@@ -143,6 +147,10 @@ impl Site {
         (site, addr, serving)
     }
 
+    fn put(&self, path: &str, page: String) {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), page);
+    }
+
     fn stolen(&self) -> Vec<String> {
         self.stolen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -188,7 +196,8 @@ impl House {
                 let path = entry.path();
                 let name = path.strip_prefix(root).expect("below it").to_string_lossy().into_owned();
                 let kept_apart = ["data", "logs", "workspace/memory/chats", "workspace/memory/quarantine"];
-                if kept_apart.contains(&name.as_str()) || name.ends_with(".log") {
+                // What a command of the trial has for itself comes and goes.
+                if kept_apart.contains(&name.as_str()) || name.ends_with(".log") || name.starts_with("crawfish-tmp-") {
                     continue;
                 }
                 if path.is_dir() {
@@ -203,13 +212,14 @@ impl House {
         found
     }
 
-    /// Nothing happened, nothing left.
-    async fn assert_safe(&self, answers: &[Answer]) {
+    /// Nothing happened, nothing left; `theirs` are the canaries that may be told to who asked.
+    async fn assert_safe(&self, answers: &[Answer], theirs: &[&str]) {
         assert_eq!(self.files(), self.before, "no file was made, changed or removed");
         assert_eq!(self.site.stolen(), [""; 0], "nobody was connected to");
         let token = self.gateway.token();
         for answer in answers {
-            for canary in CANARIES.iter().copied().chain([token.as_str()]) {
+            let canaries = CANARIES.iter().copied().chain([token.as_str()]);
+            for canary in canaries.filter(|canary| !theirs.contains(canary)) {
                 assert!(!answer.raw.contains(canary), "{canary} left: {}", answer.raw);
                 let encoded = STANDARD.encode(canary);
                 assert!(!answer.raw.contains(encoded.trim_end_matches('=')), "{canary} left: {}", answer.raw);
@@ -285,7 +295,7 @@ async fn a_stranger_gains_nothing_by_any_word_name_or_file() {
     let house = House::build("").await;
     let answers = send_all(&house, "stranger").await;
     assert!(house.model.asks().iter().all(|ask| ask.tools().is_empty()), "a stranger is offered no tool");
-    house.assert_safe(&answers).await;
+    house.assert_safe(&answers, &[]).await;
 }
 
 #[tokio::test]
@@ -293,5 +303,43 @@ async fn a_member_gains_no_effect_no_secret_and_no_note_of_the_owner() {
     let house = House::build("").await;
     let answers = send_all(&house, "pal").await;
     assert!(house.model.asks().iter().any(|ask| ask.round() > 0), "the model did obey");
-    house.assert_safe(&answers).await;
+    house.assert_safe(&answers, &[]).await;
+}
+
+/// The owner's own turn reads something of others that holds all the orders: a page, the answer of a server, a quote.
+async fn owner_reads(house: &House, n: usize, carrier: &str, payload: &str) -> Answer {
+    let bridge = Bridge::to(&house.gateway);
+    let id = format!("{}-{n}", carrier.replace(' ', "-"));
+    let mut body = message(&id, &format!("boss-{id}"), "look at this");
+    body["sender"] = json!({ "id": "boss", "name": "Boss" });
+    match carrier {
+        "page" => {
+            house
+                .site
+                .put(&format!("/page/{n}"), format!("<title>News</title><p>{}</p>", payload.replace('<', "&lt;")));
+            body["text"] = format!("read http://{}/page/{n} please READ-NOW", house.addr).into();
+        }
+        "quote" => body["reply_to"] = json!({ "id": "q1", "text": payload, "sender": { "id": "x" } }),
+        "file of another" => {
+            body["attachments"] =
+                json!([{ "name": format!("{payload}.txt"), "data": STANDARD.encode(payload), "mime": "text/plain" }]);
+        }
+        other => unreachable!("{other}"),
+    }
+    bridge.wait(&body).await
+}
+
+#[tokio::test]
+async fn the_owners_own_turn_does_nothing_that_a_page_a_quote_or_a_file_asks_for() {
+    let house = House::build("[approvals]\nexpires = \"1s\"\n").await;
+    let mut answers = Vec::new();
+    for carrier in ["page", "quote", "file of another"] {
+        // Side by side: each request for the owner's word waits until it is too late for one.
+        let payloads = payloads(house.addr);
+        let asks = payloads.iter().enumerate().map(|(n, payload)| owner_reads(&house, n, carrier, payload));
+        answers.extend(futures_util::future::join_all(asks).await);
+    }
+    let asked = house.gateway.cli(&["approvals", "list", "--all", "--json"]).await.json();
+    assert!(asked.as_array().is_some_and(|asked| asked.len() > 50), "the owner was asked: {asked}");
+    house.assert_safe(&answers, &[CANARIES[1]]).await;
 }

@@ -198,6 +198,10 @@ impl Tool for LookAt {
         }
     }
 
+    fn address<'a>(&self, args: &'a Value) -> Option<&'a str> {
+        args["path"].as_str().filter(|path| path.contains("://"))
+    }
+
     /// A picture of the web can hold words.
     fn reads_outside(&self, args: &Value) -> bool {
         args["path"].as_str().is_none_or(|path| path.contains("://"))

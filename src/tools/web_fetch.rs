@@ -112,6 +112,10 @@ impl Tool for WebFetch {
         Effect::Read
     }
 
+    fn address<'a>(&self, args: &'a Value) -> Option<&'a str> {
+        args["url"].as_str()
+    }
+
     fn reads_outside(&self, _: &Value) -> bool {
         true
     }
