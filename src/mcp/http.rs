@@ -98,8 +98,7 @@ impl Wire {
         let (clock, pace) = (Arc::clone(&self.clock), Arc::new(Mutex::new(Pace::default())));
         let wait = move |messages, lines| {
             let clock = Arc::clone(&clock);
-            let wait =
-                pace.lock().unwrap_or_else(PoisonError::into_inner).count(messages, lines, clock.monotonic());
+            let wait = pace.lock().unwrap_or_else(PoisonError::into_inner).count(messages, lines, clock.monotonic());
             async move {
                 if let Some(wait) = wait {
                     clock.sleep(wait).await;

@@ -216,11 +216,11 @@ mod tests {
         let other = "{\"method\":\"notifications/message\",\"params\":{\"data\":\"x\"}}\r\n";
         // A request has an id, a long message is looked at by nobody, and a line that is no JSON is the reader's business.
         let long = format!("{{\"method\":\"notifications/message\",\"params\":\"{}\"}}\n", "y".repeat(2 * NEWS));
-        let kept = format!("{{\"id\":1,\"method\":\"notifications/message\"}}\n{long}oops\n{{\"id\":7,\"result\":{{}}}}");
+        let kept =
+            format!("{{\"id\":1,\"method\":\"notifications/message\"}}\n{long}oops\n{{\"id\":7,\"result\":{{}}}}");
         let flood = news.repeat(15_000) + &other.repeat(4_000) + &kept;
         for size in [7, 100, PIECE, 1 << 20] {
-            let mut reader =
-                Paced::new(flood.as_bytes(), Arc::clone(&clock) as Arc<dyn Clock>, Arc::clone(&changed));
+            let mut reader = Paced::new(flood.as_bytes(), Arc::clone(&clock) as Arc<dyn Clock>, Arc::clone(&changed));
             let mut read = Vec::new();
             let mut buffer = vec![0; size];
             loop {
