@@ -599,6 +599,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
             entry.moved(&moved);
         }
     }
+    Commands::end_groups(&loaded.data_dir().join("jobs"));
     let recovered = store.recover(&boot, clock.now_ms(), apology(&channels, &clock)).await?;
     channel_api::crash_point!("recover.done");
     if recovered.entries > 0 || recovered.uncertain > 0 {

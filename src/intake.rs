@@ -350,12 +350,16 @@ impl Intake {
             }
             Some((command, named)) => {
                 let asked = Asking { entry, event: &event, role, rights, lang: lang(named) };
-                let (text, change) = if command.is_about_access() {
-                    (self.decide(&command, &asked).await?, SessionChange::None)
-                } else {
-                    self.obey(&command, &asked, &session).await?
-                };
-                let buttons = self.buttons(&command, &asked).await?;
+                let answer = self.answer_to(&command, &asked, &session).await;
+                let (text, buttons, change) = answer.unwrap_or_else(|error| {
+                    // Its message is accepted all the same: what cannot be read now may never be, and behind a message
+                    // that is delivered again and again others would wait for ever.
+                    warn!(%error, "what a command needs cannot be read");
+                    let stops = command == Command::Stop;
+                    let change = if stops { SessionChange::Stop } else { SessionChange::None };
+                    let text = if stops { lang::stopped(asked.lang) } else { lang::command_failed(asked.lang) };
+                    (text, Vec::new(), change)
+                });
                 let reply = Reply { kind: ReplyKind::Notice, buttons, ..Reply::message(text) };
                 Action::Command { parts: notice(entry, &reply, &event, &id, now), change }
             }
@@ -446,8 +450,23 @@ impl Intake {
         Routed::Amend(Box::new(Amendment { event: heard, about, sender, change }))
     }
 
+    /// The answer to a command, its buttons, and what it does to the session.
+    async fn answer_to(
+        &self,
+        command: &Command,
+        asked: &Asking<'_>,
+        session: &SessionKey,
+    ) -> Result<(String, Vec<Vec<Button>>, SessionChange), StoreError> {
+        let (text, change) = if command.is_about_access() {
+            (self.decide(command, asked).await?, SessionChange::None)
+        } else {
+            self.obey(command, asked, session).await?
+        };
+        Ok((text, self.buttons(command, asked).await?, change))
+    }
+
     /// The buttons under the answer to a command: what can be said next, in the language of the answer.
-    async fn buttons(&self, command: &Command, asked: &Asking<'_>) -> Result<Vec<Vec<Button>>, IntakeError> {
+    async fn buttons(&self, command: &Command, asked: &Asking<'_>) -> Result<Vec<Vec<Button>>, StoreError> {
         let Asking { event, role, lang, .. } = *asked;
         let button = |label: String, data: String| Button { label, data };
         Ok(match command {
@@ -464,7 +483,7 @@ impl Intake {
                     && event.trust == Trust::Own
                     && event.conversation.kind == ConversationKind::Direct =>
             {
-                let rows = self.access.pairings().await.map_err(unavailable)?.pairings;
+                let rows = self.access.pairings().await?.pairings;
                 let decide = |code: &str| {
                     vec![
                         button(lang::pairing_let_in(lang, code), lang::pairing_approve_button(lang, code)),
@@ -483,9 +502,9 @@ impl Intake {
         command: &Command,
         asked: &Asking<'_>,
         session: &SessionKey,
-    ) -> Result<(String, SessionChange), IntakeError> {
+    ) -> Result<(String, SessionChange), StoreError> {
         let Asking { entry, event, role, lang, .. } = *asked;
-        let row = || async { self.sessions.session(session).await.map_err(unavailable) };
+        let row = || async { self.sessions.session(session).await };
         let skills = || self.shelf.held().help(lang).map(|line| format!("\n{line}")).unwrap_or_default();
         Ok(match command {
             Command::Help if role == Role::Owner => {
@@ -498,7 +517,7 @@ impl Intake {
             // The files and their sizes are the owner's.
             Command::Context if role == Role::Stranger => (lang::command_not_for_strangers(lang), SessionChange::None),
             Command::Context => {
-                let last = self.turns.last_request(session).await.map_err(unavailable)?;
+                let last = self.turns.last_request(session).await?;
                 let row = row().await?;
                 (context::said(lang, last.as_ref(), row.map_or(0, |row| row.messages)), SessionChange::None)
             }
@@ -515,7 +534,7 @@ impl Intake {
                 let mut text = lang::status(lang, env!("CARGO_PKG_VERSION"), session, yes_no, waiting, mode.as_str());
                 let agent = entry.agent(&event.conversation, channels::sender(event));
                 text.push_str(&format!("\n{}", lang::status_agent(lang, agent)));
-                let subagents = self.subagents.subagents(session).await.map_err(unavailable)?;
+                let subagents = self.subagents.subagents(session).await?;
                 if !subagents.is_empty() {
                     let labels: Vec<&str> = subagents.iter().map(|subagent| subagent.label.as_str()).collect();
                     text.push('\n');
@@ -531,13 +550,13 @@ impl Intake {
                 (text, SessionChange::None)
             }
             Command::Todo => {
-                let kept = self.plans.of(session).await.map_err(unavailable)?;
+                let kept = self.plans.of(session).await?;
                 let plan = kept.filter(|kept| !kept.plan.items.is_empty()).map(|kept| kept.plan.for_chat());
                 (plan.unwrap_or_else(|| lang::plan_none(lang)), SessionChange::None)
             }
             Command::Stop => {
                 let busy = row().await?.is_some_and(|row| row.running || row.pending > 0)
-                    || !self.subagents.subagents(session).await.map_err(unavailable)?.is_empty();
+                    || !self.subagents.subagents(session).await?.is_empty();
                 let text = if busy { lang::stopped(lang) } else { lang::nothing_to_stop(lang) };
                 (text, SessionChange::Stop)
             }
@@ -568,11 +587,11 @@ impl Intake {
     }
 
     /// What models took and cost: in this conversation, and for the sender; an owner in a direct chat sees everybody's.
-    async fn usage(&self, asked: &Asking<'_>, session: &SessionKey) -> Result<String, IntakeError> {
+    async fn usage(&self, asked: &Asking<'_>, session: &SessionKey) -> Result<String, StoreError> {
         let Asking { event, role, lang, .. } = *asked;
-        let sum = async |of: SpentOf, since: Option<String>| -> Result<String, IntakeError> {
+        let sum = async |of: SpentOf, since: Option<String>| -> Result<String, StoreError> {
             let ask = SpentAsk { by: SpentBy::Total, of, since, until: None, limit: 1 };
-            let sum = self.ledger.store().spent(&ask).await.map_err(unavailable)?.pop().unwrap_or_default();
+            let sum = self.ledger.store().spent(&ask).await?.pop().unwrap_or_default();
             Ok(ledger::line_of(lang, sum.calls, &sum.usage, &sum.costs))
         };
         let sender = || SpentOf::Sender(ledger::sender_key(event));
@@ -592,13 +611,13 @@ impl Intake {
 
     /// Does what an owner says about who may write; the answer. Done before the commit of the command's row: everything
     /// here is the same when it is done twice, and a message that is stored already does nothing.
-    async fn decide(&self, command: &Command, asked: &Asking<'_>) -> Result<String, IntakeError> {
+    async fn decide(&self, command: &Command, asked: &Asking<'_>) -> Result<String, StoreError> {
         let Asking { entry, event, role, rights, lang } = *asked;
         if role != Role::Owner || event.trust == Trust::Relayed {
             let by_pairing = rights.paired == Some(Role::Owner) && event.conversation.kind == ConversationKind::Group;
             return Ok(if by_pairing { lang::owner_only_paired(lang) } else { lang::owner_only(lang) });
         }
-        if self.inbox.find(&event.channel, &event.platform_id).await.map_err(unavailable)?.is_some() {
+        if self.inbox.find(&event.channel, &event.platform_id).await?.is_some() {
             return Ok(String::new());
         }
         let by = || ledger::sender_key(event);
@@ -623,7 +642,7 @@ impl Intake {
             AccessError::NoSuchSender => Ok(lang::cli_nothing(lang)),
             AccessError::NoSuchCode => Ok(lang::pairing_ask_anew(lang)),
             AccessError::BadWho(_) => Ok(lang::block_usage(lang)),
-            AccessError::Store(error) => Err(unavailable(error)),
+            AccessError::Store(error) => Err(error),
         })
     }
 

@@ -2578,6 +2578,20 @@ catalogue! {
         zh: "有多个待批请求，请指明：\n{list}",
     }
     approval_ask_now() { en: "y = once, a = always, anything else = no: ", zh: "y = 一次，a = 总是，其他 = 拒绝：" }
+// What a hostile provider or server sends.
+catalogue! {
+    command_failed() {
+        en: "I could not read what that needs; the gateway's log says why. Please try again later.",
+        zh: "所需的数据读取失败，原因见网关日志。请稍后再试。",
+    }
+    skills_left_out(path, n, most) {
+        en: "the skills folder {path} holds more than are read: {n} left out, {most} are taken of one folder; remove some or move them to another folder",
+        zh: "技能文件夹 {path} 超出读取上限：{n} 个未加载（每个文件夹最多 {most} 个）；请删去一些或移到另一个文件夹",
+    }
+    skill_like_built_in(name) {
+        en: "it is called like the built-in command or tool `{name}`, which comes first: give it another name",
+        zh: "与内置命令或工具 `{name}` 同名，内置的优先：请换个名字",
+    }
 }
 
 #[cfg(test)]

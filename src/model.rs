@@ -257,18 +257,37 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// The most tokens of one call that a provider is believed: a hundred times what the largest models read. bad-inputs.md 64.
+    pub const MOST: u64 = 100_000_000;
+
     /// Of request and answer together.
     pub fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
     }
 
-    /// Adds what another answer took.
+    /// Adds what another answer took. A provider may count as much as it likes: the sum ends at the largest number.
     pub fn add(&mut self, more: &Self) {
-        self.input += more.input;
-        self.output += more.output;
-        self.cached += more.cached;
-        self.cache_write += more.cache_write;
+        self.input = self.input.saturating_add(more.input);
+        self.output = self.output.saturating_add(more.output);
+        self.cached = self.cached.saturating_add(more.cached);
+        self.cache_write = self.cache_write.saturating_add(more.cache_write);
         self.estimated |= more.estimated;
+    }
+
+    /// With our own rough count in place of each that the provider did not give, or not so that it could be believed: no
+    /// request is nothing, and no text is.
+    pub fn or_estimated(self, request: &ModelRequest, response: &ModelResponse) -> Self {
+        let guess = || Self::estimate(request, response);
+        let mut usage = self;
+        if usage.input == 0 {
+            (usage.input, usage.cached, usage.cache_write) = (guess().input, 0, 0);
+            usage.estimated = true;
+        }
+        if usage.output == 0 && guess().output > 0 {
+            usage.output = guess().output;
+            usage.estimated = true;
+        }
+        usage
     }
 
     /// A rough count for providers that give none: four bytes a token, which is near for English and for Chinese alike.

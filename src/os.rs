@@ -8,6 +8,7 @@ use std::{
     pin::Pin,
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::AsyncRead,
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
@@ -388,6 +389,80 @@ pub struct Pipes {
 /// What a command writes to stdout and stderr.
 pub type OutputPipe = Pin<Box<dyn AsyncRead + Send>>;
 
+/// By what a command's group is known again when the gateway was killed beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupTrace {
+    /// Its number, which is that of the process that leads it.
+    group: u32,
+    /// When its leader began, in ticks since the system started.
+    began: u64,
+    /// Which start of the system that was.
+    system: String,
+}
+
+/// What became of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leftover {
+    /// Nothing of it runs.
+    Gone,
+    /// It ran still and was ended.
+    Ended,
+    /// There is a group of its number without its leader: perhaps another's by now, so it was left alone.
+    Unsure,
+}
+
+impl GroupTrace {
+    #[cfg(target_os = "linux")]
+    fn of(leader: u32) -> Option<Self> {
+        let (_, began, _) = stat(leader)?;
+        Some(Self { group: leader, began, system: system_start()? })
+    }
+
+    /// Ends the group, if it is still the same.
+    pub fn end(&self) -> Leftover {
+        #[cfg(target_os = "linux")]
+        {
+            if system_start().as_deref() != Some(&self.system) {
+                return Leftover::Gone;
+            }
+            match stat(self.group) {
+                Some((group, began, _)) if group == self.group && began == self.began => {
+                    let killed = pid(self.group)
+                        .map(|leader| rustix::process::kill_process_group(leader, rustix::process::Signal::KILL));
+                    if killed.is_some_and(|killed| killed.is_ok()) { Leftover::Ended } else { Leftover::Unsure }
+                }
+                // A number is not given again while a group has it.
+                Some(_) => Leftover::Gone,
+                None => {
+                    let runs = std::fs::read_dir("/proc").into_iter().flatten().flatten().any(|entry| {
+                        let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
+                        id.and_then(stat).is_some_and(|(group, _, runs)| runs && group == self.group)
+                    });
+                    if runs { Leftover::Unsure } else { Leftover::Gone }
+                }
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            Leftover::Unsure
+        }
+    }
+}
+
+/// The group of a process, when it began, and whether it runs still.
+#[cfg(target_os = "linux")]
+fn stat(id: u32) -> Option<(u32, u64, bool)> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name, which may hold anything, ends at the last parenthesis; then come the state, the parent and the group.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    Some((fields.get(2)?.parse().ok()?, fields.get(19)?.parse().ok()?, !["Z", "X"].contains(fields.first()?)))
+}
+
+#[cfg(target_os = "linux")]
+fn system_start() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
+}
+
 #[derive(Clone)]
 struct Group {
     #[cfg(unix)]
@@ -504,6 +579,16 @@ impl Started {
         let status = self.child.wait().await?;
         self.hear();
         Ok(status)
+    }
+
+    /// By what its group is known again. Nothing where the system shows no such thing, and for what is confined: that ends
+    /// with the gateway.
+    pub fn trace(&self) -> Option<GroupTrace> {
+        #[cfg(target_os = "linux")]
+        if self.held.is_none() {
+            return self.child.id().and_then(GroupTrace::of);
+        }
+        None
     }
 
     /// What the helper of a confined command has told so far; complete once the command has ended.

@@ -287,6 +287,8 @@ pub enum Warning {
     HiddenCharacters,
     /// It hides another skill of the same name whose SKILL.md says something else.
     Hides(PathBuf),
+    /// It is called like a command of ours or a tool, which it can never be.
+    LikeBuiltIn(String),
 }
 
 impl Warning {
@@ -301,6 +303,7 @@ impl Warning {
             Self::OddName(alias) => lang::skill_odd_name(lang, alias),
             Self::HiddenCharacters => lang::skill_hidden_characters(lang),
             Self::Hides(path) => lang::skill_hides(lang, path.display()),
+            Self::LikeBuiltIn(name) => lang::skill_like_built_in(lang, name),
         }
     }
 }
@@ -390,8 +393,30 @@ pub struct Skills {
     pub list: Vec<Skill>,
     /// The folders that were read, for the file broker: these may be read by the agent.
     pub folders: Vec<PathBuf>,
-    /// Folders that could not be read, with the reason.
-    pub problems: Vec<(PathBuf, String)>,
+    /// Folders that could not be read, or not all of them.
+    pub problems: Vec<Problem>,
+}
+
+/// What is wrong with a folder of skills.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// It cannot be read: its path, and why.
+    Unread(PathBuf, String),
+    /// It holds more skills than are taken: its path, how many were left out, and whether there may be more still.
+    LeftOut(PathBuf, usize, bool),
+}
+
+impl Problem {
+    /// The problem in one line.
+    pub fn text(&self, lang: Lang) -> String {
+        match self {
+            Self::Unread(path, why) => lang::doctor_skill_folder(lang, path.display(), why),
+            Self::LeftOut(path, n, more) => {
+                let n = if *more { format!("≥ {n}") } else { n.to_string() };
+                lang::skills_left_out(lang, path.display(), n, load::MOST)
+            }
+        }
+    }
 }
 
 impl Skills {

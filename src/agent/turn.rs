@@ -49,7 +49,7 @@ pub struct Setup {
 pub struct Limits {
     /// The most model calls that are answered; 0 counts as 1.
     pub max_rounds: u32,
-    /// The most calls of one response that run; the rest is answered "too many".
+    /// The most calls of one response that run; the next is answered "too many" for all that follow.
     pub max_parallel_calls: usize,
     /// The most characters of one result.
     pub output_chars: usize,
@@ -343,8 +343,6 @@ struct Slot {
 
 /// Requests that are too long are shortened this often.
 const MOST_SHORTENINGS: u32 = 3;
-/// Calls beyond this many in one response are dropped, not even answered.
-const MOST_CALLS: usize = 256;
 /// What is left of a result when the request is too long without any history.
 const SHORT_RESULT_CHARS: usize = 1_500;
 /// Rounds with unknown tools only that end a turn.
@@ -352,7 +350,8 @@ const MOST_UNKNOWN_ROUNDS: u32 = 3;
 
 const CONTINUE: &str =
     "[gateway] Your message was cut off. Go on exactly where it stopped, without repeating anything.";
-const TOO_MANY: &str = "Not run: too many calls in one message. Make the rest of the calls in the next one.";
+/// The result of the first call over the limit, which stands for all that follow it.
+const TOO_MANY: &str = "Not run, nor any call after it: too many calls in one message. Make the rest in the next ones.";
 const CUT_ARGUMENTS: &str = "Not run: your message was cut off before these arguments were complete. \
      Call again with shorter arguments, for long content in several calls.";
 /// The result of a call that an absorbed message kept from running.
@@ -478,9 +477,11 @@ impl Turn {
         if response.calls.is_empty() {
             return self.text_answered(response);
         }
-        if response.calls.len() > MOST_CALLS {
-            self.notes.push(format!("{} calls in one response, {MOST_CALLS} kept", response.calls.len()));
-            response.calls.truncate(MOST_CALLS);
+        // One call more than run is kept: its result says that the others were left out. bad-inputs.md 58.
+        let most = self.limits.max_parallel_calls;
+        if response.calls.len() > most {
+            self.notes.push(format!("{} calls in one response, {most} kept", response.calls.len()));
+            response.calls.truncate(most + 1);
         }
         self.calls_answered(response);
     }
@@ -821,7 +822,6 @@ impl Turn {
         let whole_text = format!("{}{}", mem::take(&mut self.partial), response.text);
         let mut batch = Batch { slots: Vec::new(), item: self.items.len(), answer: None, all_unknown: true };
         let mut calls = Vec::new();
-        let mut running = 0;
         for (at, mut call) in response.calls.into_iter().enumerate() {
             if call.id.is_empty() || self.used_ids.contains(&call.id) {
                 // Made from its place, so that a replay of the journal gives the same id.
@@ -832,6 +832,7 @@ impl Turn {
             batch.all_unknown &= resolved.is_none();
             let cut = broke_off && serde_json::from_str::<Map<String, Value>>(&call.arguments).is_err();
             let slot = match resolved {
+                _ if at >= self.limits.max_parallel_calls => Slot::refused(&call, TOO_MANY.to_owned()),
                 _ if cut => {
                     self.notes.push(format!("{}: arguments cut, not run", shown(&call.name)));
                     Slot::refused(&call, CUT_ARGUMENTS.to_owned())
@@ -849,14 +850,11 @@ impl Turn {
                         Slot::refused(&call, "No text to deliver. Answer in plain words instead of a call.".to_owned())
                     }
                 },
-                _ if running >= self.limits.max_parallel_calls => Slot::refused(&call, TOO_MANY.to_owned()),
                 Some(Resolved::Tool(tool)) => {
-                    running += 1;
                     call.name = tool;
                     self.plan(&mut call)
                 }
                 Some(Resolved::Skill(path)) => {
-                    running += 1;
                     self.notes.push(format!("skill {} called as a tool, its SKILL.md is read", shown(&call.name)));
                     call.name = "read".to_owned();
                     call.arguments = json!({ "path": path }).to_string();

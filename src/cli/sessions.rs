@@ -172,7 +172,7 @@ fn row(row: &SessionRow) -> Vec<String> {
         state.to_owned(),
         row.pending.to_string(),
         row.messages.to_string(),
-        (row.usage.input + row.usage.output).to_string(),
+        row.usage.total().to_string(),
         row.key.to_string(),
     ]
 }

@@ -112,7 +112,7 @@ fn line(row: &SpentRow) -> Vec<String> {
 fn total(rows: &[SpentRow]) -> SpentRow {
     let mut sum = SpentRow { costs: Costs::default(), ..SpentRow::default() };
     for row in rows {
-        sum.calls += row.calls;
+        sum.calls = sum.calls.saturating_add(row.calls);
         sum.usage.add(&row.usage);
         sum.costs.add_all(&row.costs);
     }

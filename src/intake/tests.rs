@@ -249,3 +249,35 @@ fn what_a_button_says_is_a_short_command_in_both_languages() {
         }
     }
 }
+
+/// What models took cannot be read.
+struct Unreadable;
+
+#[async_trait]
+impl crate::store::LedgerStore for Unreadable {
+    async fn spend(&self, _spend: crate::store::NewSpend) -> Result<(), StoreError> {
+        Ok(())
+    }
+    async fn spent_on(&self, _day: &str) -> Result<Vec<crate::store::DaySpent>, StoreError> {
+        Err(StoreError::Corrupt("integer overflow".to_owned()))
+    }
+    async fn spent(&self, _ask: &SpentAsk) -> Result<Vec<crate::store::SpentRow>, StoreError> {
+        Err(StoreError::Corrupt("integer overflow".to_owned()))
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_read_answers_so_and_its_message_is_accepted() {
+    let mut kit = kit(Edits::Ignore).await;
+    let (store, clock) = (Arc::new(Unreadable), kit.intake.clock.clone());
+    let zone = jiff::tz::TimeZone::UTC;
+    kit.intake.ledger = Arc::new(Ledger::new(store, clock, zone, Default::default(), Default::default()));
+    for (id, text, said) in [("u1", "/usage", "I could not read"), ("u2", "/用量", "读取失败")] {
+        let Accepted::New(entry) = kit.accept(event(InboundKind::Message, id, "stranger", text)).await else {
+            panic!("it is accepted")
+        };
+        let parts = kit.store.parts(PartFilter { entry: Some(entry), state: None }, 9).await.expect("reads");
+        let reply = kit.store.reply_of(&parts[0].id).await.expect("reads").expect("it is kept");
+        assert!(parts.len() == 1 && reply.text.contains(said), "{reply:?}");
+    }
+}

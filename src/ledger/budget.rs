@@ -95,7 +95,7 @@ impl Tally {
     /// Takes back what was added before.
     pub fn take_back(&mut self, tokens: u64, cost: Option<Cost>) {
         self.tokens = self.tokens.saturating_sub(tokens);
-        cost.into_iter().for_each(|cost| self.costs.add(Cost { nano: -cost.nano, ..cost }));
+        cost.into_iter().for_each(|cost| self.costs.add(Cost { nano: cost.nano.saturating_neg(), ..cost }));
     }
 }
 

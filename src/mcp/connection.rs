@@ -136,7 +136,7 @@ impl Reach {
                 let headers = self.config.parsed_headers().ok_or("a header cannot be sent")?;
                 let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
                 config = config.custom_headers(headers.into_iter().collect()).max_json_response_size(MOST);
-                let wire = Wire { client, clock: Arc::clone(&self.clock) };
+                let wire = Wire { client, clock: Arc::clone(&self.clock), changed: Arc::clone(&changed) };
                 let transport = StreamableHttpClientTransport::with_client(wire, config);
                 (None, serve_client(ears, transport).boxed())
             }
@@ -144,7 +144,7 @@ impl Reach {
                 let (started, pipes) = self.start().await?;
                 let reading = log_stderr(pipes.stderr, self.name.clone(), self.redactor.clone());
                 stderr.spawn(reading.in_current_span());
-                let stdout = Paced::new(pipes.stdout, Arc::clone(&self.clock));
+                let stdout = Paced::new(pipes.stdout, Arc::clone(&self.clock), Arc::clone(&changed));
                 let transport = AsyncRwTransport::new_client(stdout, pipes.stdin).with_max_line_length(MOST + 1);
                 (Some(started), serve_client(ears, transport).boxed())
             }

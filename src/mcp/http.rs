@@ -22,8 +22,9 @@ use rmcp::{
     },
 };
 use sse_stream::{Sse, SseStream};
+use tokio::sync::Notify;
 
-use super::pace::{MOST, Pace};
+use super::pace::{MOST, Pace, is_news};
 
 const SESSION: &str = "mcp-session-id";
 const LAST_EVENT: &str = "last-event-id";
@@ -37,6 +38,8 @@ pub struct Wire {
     pub client: Client,
     /// The time, for the pace of what comes.
     pub clock: Arc<dyn Clock>,
+    /// Told when the server says that its list is another.
+    pub changed: Arc<Notify>,
 }
 
 /// Why a request failed; holds nothing of the address.
@@ -90,22 +93,38 @@ impl Wire {
         request.send().await.map_err(failed)
     }
 
-    /// The events of an answer, none larger than a message may be, at the pace that is allowed.
+    /// The events of an answer, none larger than a message may be, at the pace that is allowed, without news.
     fn events(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
         let (clock, pace) = (Arc::clone(&self.clock), Arc::new(Mutex::new(Pace::default())));
-        let paced = bounded(response.bytes_stream()).then(move |piece| {
-            let (clock, pace) = (Arc::clone(&clock), Arc::clone(&pace));
+        let wait = move |messages, lines| {
+            let clock = Arc::clone(&clock);
+            let wait = pace.lock().unwrap_or_else(PoisonError::into_inner).count(messages, lines, clock.monotonic());
             async move {
-                let lines = piece.as_ref().map_or(0, |bytes| bytes.iter().filter(|byte| **byte == b'\n').count());
-                let lines = u32::try_from(lines).unwrap_or(u32::MAX);
-                let wait = pace.lock().unwrap_or_else(PoisonError::into_inner).count(lines, clock.monotonic());
                 if let Some(wait) = wait {
                     clock.sleep(wait).await;
                 }
+            }
+        };
+        let wait_for_lines = wait.clone();
+        let paced = bounded(response.bytes_stream()).then(move |piece| {
+            let lines = piece.as_ref().map_or(0, |bytes| bytes.iter().filter(|byte| **byte == b'\n').count());
+            let waiting = wait_for_lines(0, u32::try_from(lines).unwrap_or(u32::MAX));
+            async move {
+                waiting.await;
                 piece
             }
         });
-        SseStream::from_bytes_stream(paced.boxed()).boxed()
+        let changed = Arc::clone(&self.changed);
+        let events = SseStream::from_bytes_stream(paced.boxed()).filter_map(move |event| {
+            let data = event.as_ref().ok().and_then(|event| event.data.as_deref());
+            let news = data.is_some_and(|data| is_news(data.as_bytes(), &changed));
+            let waiting = (!news).then(|| wait(1, 0));
+            async move {
+                waiting?.await;
+                Some(event)
+            }
+        });
+        events.boxed()
     }
 }
 

@@ -207,7 +207,11 @@ impl Anthropic {
         for block in layout {
             match block["type"].as_str() {
                 Some("text") => blocks.extend(words.take().map(|text| Block::Text { text, cached: false })),
-                Some("tool_use") => blocks.extend(calls.next().map(Block::Call)),
+                Some("tool_use") => match calls.next() {
+                    Some(call) => blocks.push(Block::Call(call)),
+                    // The calls beyond the limit were left out, and with them what was thought between them.
+                    None => break,
+                },
                 _ => blocks.push(Block::Kept(block)),
             }
         }
@@ -295,6 +299,8 @@ struct Answer {
     blocks: BTreeMap<u64, Part>,
     arguments: usize,
     thinking: usize,
+    /// `message_start` came.
+    begun: bool,
     finish: Option<Finish>,
     /// `message_stop` came.
     done: bool,
@@ -360,6 +366,10 @@ impl Reader for Answer {
 
     fn has_text(&self) -> bool {
         !self.text.trim().is_empty()
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun || !self.blocks.is_empty()
     }
 
     fn finish(self: Box<Self>, _end: End) -> ModelResponse {
@@ -440,6 +450,7 @@ impl Answer {
     }
 
     fn begins(&mut self, message: &Value) {
+        self.begun = true;
         self.model = message["model"].as_str().unwrap_or_default().chars().take(200).collect();
         let id = message["id"].as_str().filter(|id| !id.is_empty());
         self.id = self.id.take().or_else(|| id.map(request_id));
@@ -470,7 +481,8 @@ impl Answer {
         let written = number(&usage["cache_creation_input_tokens"]).unwrap_or(known.cache_write);
         let fresh = number(&usage["input_tokens"]);
         let fresh = fresh.unwrap_or(known.input.saturating_sub(known.cached).saturating_sub(known.cache_write));
-        known.input = fresh.saturating_add(cached).saturating_add(written);
+        // `number` bounds each of them.
+        known.input = fresh + cached + written;
         known.output = number(&usage["output_tokens"]).unwrap_or(known.output);
         (known.cached, known.cache_write) = (cached, written);
         self.usage = Some(known);

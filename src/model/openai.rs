@@ -267,6 +267,8 @@ struct Answer {
     detailed: usize,
     calls: Vec<Part>,
     arguments: usize,
+    /// A choice came.
+    begun: bool,
     finish: Option<Finish>,
     /// `[DONE]` came.
     done: bool,
@@ -334,6 +336,10 @@ impl Reader for Answer {
         !self.text.trim().is_empty()
     }
 
+    fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     fn finish(self: Box<Self>, end: End) -> ModelResponse {
         let mut answer = *self;
         let complete = answer.done || answer.finish.is_some();
@@ -341,7 +347,10 @@ impl Reader for Answer {
         // A server that says nothing at the end but ended well: calls whose arguments are whole are whole.
         let whole_calls = end == End::Clean
             && !answer.calls.is_empty()
-            && answer.calls.iter().all(|part| !part.name.is_empty() && is_whole(&part.arguments));
+            && answer.calls.iter().all(|part| {
+                // Nothing at all may be a call that was cut before its arguments.
+                !part.name.is_empty() && !part.arguments.trim().is_empty() && is_whole(&part.arguments)
+            });
         let finish = match answer.finish {
             _ if answer.over => Finish::Length,
             Some(finish) if complete => finish,
@@ -403,6 +412,7 @@ impl Answer {
                 self.usage = Some(usage);
             }
         }
+        self.begun |= choice.is_object();
         // A stream has `delta`, a whole answer `message`; servers that mix them up exist.
         for part in [&choice["delta"], &choice["message"]] {
             self.delta(part, progress);
@@ -589,26 +599,33 @@ pub(super) fn finish_of(reason: &str) -> Option<Finish> {
 fn usage_of(usage: &Value) -> Option<Usage> {
     usage.as_object()?;
     let first = |values: &[&Value]| values.iter().find_map(|value| number(value));
-    Some(Usage {
-        input: first(&[&usage["prompt_tokens"], &usage["input_tokens"]])?,
-        output: first(&[&usage["completion_tokens"], &usage["output_tokens"]]).unwrap_or(0),
-        cached: first(&[
-            &usage["prompt_tokens_details"]["cached_tokens"],
-            &usage["prompt_cache_hit_tokens"],
-            &usage["cached_tokens"],
-        ])
-        .unwrap_or(0),
-        ..Usage::default()
-    })
+    let input = first(&[&usage["prompt_tokens"], &usage["input_tokens"]]);
+    let output = first(&[&usage["completion_tokens"], &usage["output_tokens"]]);
+    if input.or(output).is_none() {
+        return None;
+    }
+    let input = input.unwrap_or(0);
+    let cached = first(&[
+        &usage["prompt_tokens_details"]["cached_tokens"],
+        &usage["prompt_cache_hit_tokens"],
+        &usage["cached_tokens"],
+    ]);
+    Some(Usage { input, output: output.unwrap_or(0), cached: cached.unwrap_or(0).min(input), ..Usage::default() })
 }
 
-/// A count as servers write it: a number, a negative one, a text.
+/// A count of tokens as servers write it: a number, whole or not, or a text. Nothing for one that cannot be: below zero, or
+/// more than a call can take ([`Usage::MOST`]).
 pub(super) fn number(value: &Value) -> Option<u64> {
-    match value {
-        Value::Number(number) => number.as_u64().or_else(|| number.as_f64().map(|number| number.max(0.0) as u64)),
-        Value::String(text) => text.trim().parse().ok(),
+    let float = |number: f64| (0.0..=Usage::MOST as f64).contains(&number).then_some(number as u64);
+    let count = match value {
+        Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(float)),
+        Value::String(text) => {
+            let text = text.trim();
+            text.parse().ok().or_else(|| text.parse().ok().and_then(float))
+        }
         _ => None,
-    }
+    };
+    count.filter(|count| *count <= Usage::MOST)
 }
 
 /// An id fit for a log: printable, 200 characters at most.

@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Cause, Finish, Model, ModelError, ModelRequest, ModelResponse, Progress, Usage, Waiting,
+    Cause, Finish, Model, ModelError, ModelRequest, ModelResponse, Progress, Waiting,
     cause::{What, bounded},
     classify::{Class, classify, plain},
     openai::{request_id, trouble_in},
@@ -53,6 +53,8 @@ pub(super) trait Reader: Send {
     fn has_ended(&self) -> bool;
     /// There is text worth keeping.
     fn has_text(&self) -> bool;
+    /// Something of an answer came, were it only a thought.
+    fn has_begun(&self) -> bool;
     /// The response; [`Finish::Cut`], without calls, when it is not whole.
     fn finish(self: Box<Self>, end: End) -> ModelResponse;
 }
@@ -257,9 +259,7 @@ impl Remote {
             }
             let failure = match result {
                 Ok(mut response) if !is_empty(&response) => {
-                    if response.usage == Usage::default() {
-                        response.usage = Usage::estimate(request, &response);
-                    }
+                    response.usage = response.usage.or_estimated(request, &response);
                     return Ok(response);
                 }
                 Ok(_) => {
@@ -393,6 +393,7 @@ impl Remote {
             failed = rest.err().map(|trouble| self.told(trouble));
         }
         let (has_text, has_ended) = (reader.has_text(), reader.has_ended());
+        let has_begun = reader.has_begun();
         let end = if failed.is_some() { End::Broken } else { End::Clean };
         let mut response = reader.finish(end);
         match failed {
@@ -405,6 +406,8 @@ impl Remote {
                 Ok(response)
             }
             Some(failure) => Err(failure),
+            // The connection was closed in a thought or in the arguments of a call, as if that were the end.
+            None if response.finish == Finish::Cut && has_begun && !has_text => Err(Failure::ill(What::Broke)),
             None if response.finish == Finish::Filtered && !has_text && response.calls.is_empty() => {
                 Err(Failure::last(ModelError::Refused(Cause::new(What::Filtered))))
             }

@@ -433,13 +433,84 @@ async fn a_whole_answer_is_read_where_a_stream_was_asked_for() {
     let (result, ..) = outcome(vec![Act::Answer(200, &[("x-request-id", "r1")], format!("\n {body}"))]).await;
     let response = result.expect("an answer");
     assert_eq!(shape(&response), ("", vec![("ls", "{}")], Finish::Stop));
-    assert_eq!(response.usage, Usage { output: 2, ..Usage::default() });
+    // Less than nothing is no count: ours stands in its place.
+    let usage = response.usage;
+    assert!((1..100).contains(&usage.input) && usage.output == 2 && usage.estimated, "{usage:?}");
     assert_eq!(response.request_id.as_deref(), Some("r1"));
     let parts =
         json!({"choices": [{"message": {"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}}]});
     let (result, _, seen) = outcome(vec![Act::Answer(200, &[], parts.to_string())]).await;
     assert_eq!(shape(&result.expect("an answer")), ("ab", vec![], Finish::Stop));
     assert_eq!(*seen.text.lock().expect("not poisoned"), "ab");
+}
+
+#[tokio::test]
+async fn a_count_of_tokens_that_cannot_be_is_replaced_by_ours() {
+    let i64_max = i64::MAX;
+    let cases = [
+        (json!({"prompt_tokens": i64_max, "completion_tokens": i64_max}), None, None),
+        (json!({"prompt_tokens": u64::MAX, "completion_tokens": 7}), None, Some(7)),
+        (json!({"prompt_tokens": 1e30, "completion_tokens": "12", "total_tokens": null}), None, Some(12)),
+        (json!({"prompt_tokens": -5, "completion_tokens": -100}), None, None),
+        (json!({"prompt_tokens": 12.7, "completion_tokens": " 9.0 "}), Some(12), Some(9)),
+        (json!({"prompt_tokens": "many", "completion_tokens": []}), None, None),
+        (json!({"prompt_tokens": 100_000_000, "completion_tokens": 100_000_001}), Some(100_000_000), None),
+        (json!({"prompt_tokens": 0, "completion_tokens": 0}), None, None),
+        (json!({"prompt_tokens": 5, "completion_tokens": 1, "cached_tokens": u64::MAX}), Some(5), Some(1)),
+    ];
+    for (told, input, output) in cases {
+        let usage = format!("data: {}\n\n", json!({"choices": [], "usage": told}));
+        let (result, ..) = outcome(vec![stream(&(say("eight words of it") + &end("stop") + &usage))]).await;
+        let usage = result.expect("an answer").usage;
+        assert!(input.map_or((1..100).contains(&usage.input), |input| usage.input == input), "{told}: {usage:?}");
+        assert!(output.map_or((1..100).contains(&usage.output), |output| usage.output == output), "{told}: {usage:?}");
+        assert_eq!(usage.estimated, input.is_none() || output.is_none(), "{told}");
+        assert!(usage.cached <= usage.input, "{told}: {usage:?}");
+    }
+    let mut sum = Usage { input: u64::MAX, output: u64::MAX, cached: u64::MAX, ..Usage::default() };
+    sum.add(&Usage { input: 1, output: 1, cached: 1, cache_write: 1, estimated: false });
+    assert_eq!((sum.input, sum.output, sum.cached, sum.cache_write), (u64::MAX, u64::MAX, u64::MAX, 1));
+}
+
+#[tokio::test]
+async fn a_connection_closed_in_a_thought_or_in_a_call_is_a_broken_one() {
+    let call = |arguments: &str| {
+        delta(json!({"tool_calls": [{"index": 0, "id": "x", "function": {"name": "ls", "arguments": arguments}}]}))
+    };
+    let event = |event: Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().expect("a type"));
+    let starts = event(json!({"type": "message_start", "message": {"id": "m", "content": []}}));
+    let thinks = event(json!({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking"}}))
+        + &event(json!({"type": "content_block_delta", "index": 0,
+            "delta": {"type": "thinking_delta", "thinking": "hm"}}));
+    let calls = event(json!({"type": "content_block_start", "index": 0,
+            "content_block": {"type": "tool_use", "id": "t", "name": "ls", "input": {}}}))
+        + &event(json!({"type": "content_block_delta", "index": 0,
+            "delta": {"type": "input_json_delta", "partial_json": "{\"path\":"}}));
+    let whole = event(json!({"type": "message_start", "message": {"id": "m", "content": []}}))
+        + &event(
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "whole"}}),
+        )
+        + &event(json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}))
+        + &event(json!({"type": "message_stop"}));
+    let anthropic = "provider = \"anthropic\"";
+    let cases = [
+        ("", call("{\"path\":"), say("whole") + &end("stop")),
+        ("", call(""), say("whole") + &end("stop")),
+        ("", delta(json!({"reasoning_content": "let me see"})), say("whole") + &end("stop")),
+        ("", delta(json!({"role": "assistant"})), say("whole") + &end("stop")),
+        (anthropic, starts.clone(), whole.clone()),
+        (anthropic, starts.clone() + &thinks, whole.clone()),
+        (anthropic, starts + &calls, whole),
+    ];
+    for (more, cut, whole) in cases {
+        let often = mock(vec![stream(&cut)]).await;
+        let error = ask(&often.model(Arc::new(Hurried::default()), more)).await.expect_err("no answer");
+        assert_eq!(error, ModelError::Retry(Cause::new(cause::What::Broke)), "{cut}");
+        assert_eq!(often.count(), 4, "asked again with the usual pauses: {cut}");
+        let once = mock(vec![stream(&cut), stream(&whole)]).await;
+        let answer = ask(&once.model(Arc::new(Hurried::default()), more)).await;
+        assert_eq!(answer.expect("the second").text, "whole", "{cut}");
+    }
 }
 
 #[tokio::test]

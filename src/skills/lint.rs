@@ -67,7 +67,7 @@ pub fn look(skill: &Skill, text: Option<&str>, lang: Lang) -> Vec<Note> {
                 line_where_last(text, |line| line.starts_with(&format!("{field}:")))
             }
             Warning::CutAtHash => key("description"),
-            Warning::OddName(_) | Warning::NameFromFolder => key("name"),
+            Warning::OddName(_) | Warning::NameFromFolder | Warning::LikeBuiltIn(_) => key("name"),
             Warning::HiddenCharacters => continue,
             Warning::Hides(_) => None,
         };

@@ -18,15 +18,17 @@ use sha2::{Digest, Sha256};
 use unicode_normalization::UnicodeNormalization;
 
 use super::{
-    Env, Fault, Requires, Skill, Skills, Source, State, Tier, Unmet, Warning, front_matter,
+    Env, Fault, Problem, Requires, Skill, Skills, Source, State, Tier, Unmet, Warning, front_matter,
     grants::{self, Consent, Grants},
 };
-use crate::workspace::decode;
+use crate::{intake::command::Command, tools::names, workspace::decode};
 
 /// The most bytes of a SKILL.md.
 pub(super) const FILE_BYTES: u64 = 256_000;
-/// The most skills of one folder, the most entries read of one directory, and how deep it is searched.
-const CANDIDATES: usize = 300;
+/// The most skills of one folder, and as many broken ones beside them.
+pub(super) const MOST: usize = 300;
+/// The most SKILL.md files found in one folder, the most entries read of one directory, and how deep it is searched.
+const CANDIDATES: usize = 3_000;
 const ENTRIES: usize = 2_000;
 const LEVELS: usize = 6;
 /// The most characters of a name, an alias and a description.
@@ -40,16 +42,31 @@ pub(super) fn load(sources: &[Source], env: &dyn Env) -> Skills {
     let mut found = Vec::new();
     for (tier, root) in ordered(sources, env) {
         match scan(&root) {
-            Ok(candidates) => {
+            Ok(Scan { found: candidates, more }) => {
                 let grants = if tier == Tier::Managed { Grants::read(&root) } else { Grants::default() };
-                found.extend(candidates.into_iter().map(|candidate| {
+                let (mut whole, mut broken, mut left_out) = (0, 0, 0);
+                for candidate in candidates {
+                    if whole == MOST {
+                        left_out += 1;
+                        continue;
+                    }
                     let skill = read(candidate, tier, env);
-                    Skill { consent: grants.consent(&root, &skill), ..skill }
-                }));
+                    // What is broken takes no other's place.
+                    let count = if matches!(skill.state, State::Broken(_)) { &mut broken } else { &mut whole };
+                    if *count == MOST {
+                        left_out += 1;
+                        continue;
+                    }
+                    *count += 1;
+                    found.push(Skill { consent: grants.consent(&root, &skill), ..skill });
+                }
+                if left_out > 0 || more {
+                    skills.problems.push(Problem::LeftOut(root.clone(), left_out, more));
+                }
                 skills.folders.push(root);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => skills.problems.push((root, error.to_string())),
+            Err(error) => skills.problems.push(Problem::Unread(root, error.to_string())),
         }
     }
     skills.list = settle(found);
@@ -74,8 +91,8 @@ pub(super) fn stamp(sources: &[Source], env: &dyn Env) -> u64 {
             grants::stamps(&root).hash(&mut hasher);
         }
         match scan(&root) {
-            Ok(candidates) => {
-                for candidate in candidates {
+            Ok(Scan { found, .. }) => {
+                for candidate in found {
                     let facts = std::fs::symlink_metadata(&candidate.location);
                     let modified = facts.as_ref().ok().and_then(|facts| facts.modified().ok());
                     let since = modified.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
@@ -114,16 +131,24 @@ struct Candidate {
     fault: Option<Fault>,
 }
 
-/// The SKILL.md files below `root`, by path.
-fn scan(root: &Path) -> io::Result<Vec<Candidate>> {
-    let dir = Dir::open_ambient_dir(root, ambient_authority())?;
-    let mut found = Vec::new();
-    let folder = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    walk(&dir, root, folder, 0, &mut found)?;
-    Ok(found)
+/// What was found below a folder.
+#[derive(Default)]
+struct Scan {
+    /// The SKILL.md files, by path.
+    found: Vec<Candidate>,
+    /// There may be more: a limit was reached.
+    more: bool,
 }
 
-fn walk(dir: &Dir, path: &Path, folder: String, level: usize, found: &mut Vec<Candidate>) -> io::Result<()> {
+fn scan(root: &Path) -> io::Result<Scan> {
+    let dir = Dir::open_ambient_dir(root, ambient_authority())?;
+    let mut scan = Scan::default();
+    let folder = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    walk(&dir, root, folder, 0, &mut scan)?;
+    Ok(scan)
+}
+
+fn walk(dir: &Dir, path: &Path, folder: String, level: usize, scan: &mut Scan) -> io::Result<()> {
     for name in ["SKILL.md", "skill.md"] {
         if let Ok(facts) = dir.symlink_metadata(name) {
             let fault = match () {
@@ -133,41 +158,46 @@ fn walk(dir: &Dir, path: &Path, folder: String, level: usize, found: &mut Vec<Ca
                 () if facts.len() > FILE_BYTES => Some(Fault::TooLarge),
                 () => None,
             };
-            found.push(Candidate { location: path.join(name), folder, fault });
+            scan.found.push(Candidate { location: path.join(name), folder, fault });
             return Ok(());
         }
     }
     if level >= LEVELS {
         return Ok(());
     }
+    let mut seen = 0;
     let mut names: Vec<String> = dir
         .entries()?
-        .take(ENTRIES)
+        .take(ENTRIES + 1)
+        .inspect(|_| seen += 1)
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| !name.starts_with('.') && name != "node_modules" && name != "__pycache__")
         .collect();
     names.sort_unstable();
+    // Deep inside somebody's sources nothing is missed.
+    scan.more |= seen > ENTRIES && level <= 1;
     for name in names {
-        if found.len() >= CANDIDATES {
+        if scan.found.len() >= CANDIDATES {
+            scan.more = true;
             return Ok(());
         }
         let below = path.join(&name);
         match dir.symlink_metadata(&name) {
             // A linked folder is named only where skills are expected, not deep inside somebody's sources.
             Ok(facts) if facts.is_symlink() && level == 0 && std::fs::metadata(&below).is_ok_and(|to| to.is_dir()) => {
-                found.push(Candidate { location: below.join("SKILL.md"), folder: name, fault: Some(Fault::Link) });
+                scan.found.push(Candidate { location: below.join("SKILL.md"), folder: name, fault: Some(Fault::Link) });
             }
             Ok(facts) if facts.is_dir() => match dir.open_dir_nofollow(&name) {
                 Ok(inner) => {
                     // A folder that cannot be listed costs itself alone.
-                    if let Err(error) = walk(&inner, &below, name.clone(), level + 1, found) {
+                    if let Err(error) = walk(&inner, &below, name.clone(), level + 1, scan) {
                         let fault = Some(Fault::Io(error.to_string()));
-                        found.push(Candidate { location: below.join("SKILL.md"), folder: name, fault });
+                        scan.found.push(Candidate { location: below.join("SKILL.md"), folder: name, fault });
                     }
                 }
                 Err(error) => {
                     let fault = Some(Fault::Io(error.to_string()));
-                    found.push(Candidate { location: below.join("SKILL.md"), folder: name, fault });
+                    scan.found.push(Candidate { location: below.join("SKILL.md"), folder: name, fault });
                 }
             },
             _ => {}
@@ -454,6 +484,12 @@ pub(super) fn alias_of(name: &str) -> Option<String> {
     (kept * 2 > wrote).then_some(alias)
 }
 
+/// Whether a name is one of our commands, as `/name` or as a word that is an order alone, or a tool's.
+fn is_built_in(name: &str) -> bool {
+    let command = |text: &str| Command::parse(text).is_some();
+    command(&format!("/{name}")) || command(name) || names::is_tool(name)
+}
+
 /// Decides between skills of one name, refuses look-alikes, gives each its alias and sorts the list.
 fn settle(found: Vec<Skill>) -> Vec<Skill> {
     let is_usable = |skill: &Skill| !matches!(skill.state, State::Broken(_));
@@ -507,6 +543,9 @@ fn settle(found: Vec<Skill>) -> Vec<Skill> {
             skill.warnings.push(Warning::OddName(alias.clone()));
         }
         skill.alias = alias;
+        if let Some(taken) = [&skill.name, &skill.alias].into_iter().find(|name| is_built_in(name)).cloned() {
+            skill.warnings.push(Warning::LikeBuiltIn(taken));
+        }
     }
     list
 }

@@ -702,3 +702,37 @@ fn files_as_people_write_them_load_or_are_refused_with_the_right_word() {
     assert_eq!(skills.list.len(), expected.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn what_is_over_the_limit_of_a_folder_is_told_and_broken_skills_take_no_places() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    for n in 0..20 {
+        put(root.path(), &format!("a{n:03}"), "no front matter");
+    }
+    for n in 0..300 {
+        put(root.path(), &format!("b{n:03}"), named(&format!("b{n:03}")));
+    }
+    let skills = loaded(root.path());
+    assert_eq!((skills.usable().count(), skills.list.len(), skills.problems.len()), (300, 320, 0));
+    for n in 0..7 {
+        put(root.path(), &format!("c{n:03}"), named(&format!("c{n:03}")));
+    }
+    let skills = loaded(root.path());
+    assert_eq!(skills.usable().count(), 300);
+    assert_eq!(skills.problems, [Problem::LeftOut(root.path().to_owned(), 7, false)]);
+    let text = skills.problems[0].text(Lang::En);
+    assert!(text.contains("7 left out") && text.contains("300"), "{text}");
+}
+
+#[test]
+fn a_skill_called_like_a_command_or_a_tool_is_told_so() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    for name in ["new", "stop", "exec", "Web-Search", "停止", "memory_add", "weather", "newspaper"] {
+        put(root.path(), name, named(name));
+    }
+    let skills = loaded(root.path());
+    for skill in &skills.list {
+        let told = skill.warnings.iter().any(|warning| matches!(warning, Warning::LikeBuiltIn(_)));
+        assert_eq!(told, !["weather", "newspaper"].contains(&skill.name.as_str()), "{}", skill.name);
+    }
+}

@@ -118,7 +118,7 @@ pub fn log(before: &Skills, now: &Skills) {
     for skill in before.list.iter().filter(|skill| !there(skill)) {
         info!(skill = %skill.name, "skill gone");
     }
-    for (folder, why) in now.problems.iter().filter(|problem| !before.problems.contains(problem)) {
-        warn!(folder = %folder.display(), %why, "skills folder not read");
+    for problem in now.problems.iter().filter(|problem| !before.problems.contains(problem)) {
+        warn!("{}", problem.text(Lang::En));
     }
 }

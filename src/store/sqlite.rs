@@ -276,6 +276,21 @@ fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
+/// The most tokens that are read of a sum: rows are older than the bounds of what is written now, and a sum that has become
+/// a floating-point number is no count any more. As a text, for SQL.
+macro_rules! most_tokens {
+    () => {
+        "1000000000000000"
+    };
+}
+use most_tokens;
+
+/// Tokens for a column, so few that no sum of them can overflow.
+fn tokens(n: u64) -> i64 {
+    const MOST: u64 = 1_000_000_000_000_000;
+    signed(n.min(MOST))
+}
+
 fn lane(channel: String, lane: String) -> LaneKey {
     LaneKey { channel: ChannelId::from(channel), lane }
 }

@@ -298,3 +298,29 @@ async fn a_call_that_is_stopped_half_way_is_counted() {
     let (input, estimated) = (total["usage"]["input"].as_u64(), &total["usage"]["estimated"]);
     assert!(input.is_some_and(|input| input > 600) && *estimated == json!(true), "{total}");
 }
+
+#[tokio::test]
+async fn what_a_provider_claims_to_have_counted_stops_neither_turns_nor_questions() {
+    let model = ModelServer::start(|_: &Ask| {
+        let body = json!({
+            "id": "c", "object": "chat.completion", "created": 1, "model": "kit-1",
+            "choices": [{ "index": 0, "message": { "role": "assistant", "content": "here" }, "finish_reason": "stop" }],
+            "usage": { "prompt_tokens": i64::MAX, "completion_tokens": i64::MAX, "total_tokens": 1 },
+        });
+        Say::Raw(200, None, body.to_string())
+    })
+    .await;
+    let (mut gateway, bridge) = start(&model, "[limits.budget]\nday_tokens = 1_000_000").await;
+    for id in ["m1", "m2"] {
+        assert_eq!(bridge.wait(&from(id, "alice", "hello")).await.text(), "here", "{id}");
+        // What the day took is read anew.
+        gateway.restart().await;
+    }
+    let bridge = Bridge::to(&gateway);
+    let said = bridge.wait(&from("u1", "alice", "/usage")).await;
+    assert!(said.status == 200 && said.text().contains("2 calls") && said.text().contains('≈'), "{said:?}");
+    let all = usage(&gateway, "total").await;
+    let [input, output, _] = of(&all[0]);
+    assert!((1..200_000).contains(&input) && (1..1_000).contains(&output), "{all:?}");
+    assert_eq!(bridge.wait(&from("m3", "alice", "hello")).await.text(), "here");
+}

@@ -172,13 +172,13 @@ async fn row_22_hostile_answers_harm_nobody() {
         let kib: u64 = peak.trim_end_matches(" kB").trim().parse().expect("a number");
         assert!(kib < 300 << 10, "50 MiB were not taken in: {peak}");
     }
-    // It sleeps still; what is killed is started anew, and a flood of notifications only takes time.
+    // It sleeps still; what is killed is started anew, and an answer does not wait behind a flood of notifications.
     let sleeping = program.pids().pop().expect("it runs");
     let _ = tokio::process::Command::new("kill").args(["-9", &sleeping]).status().await;
     until("it is started again", SOON, async || program.pids().last().filter(|pid| **pid != sleeping).map(|_| ()))
         .await;
     let answer = gateway.answer("call:clock_flood", None).await;
-    assert!(answer.contains("flooded") || answer.contains("did not answer"), "{answer}");
+    assert!(answer.contains("flooded"), "{answer}");
     assert_eq!(gateway.answer("hello", None).await, "heard:");
 }
 

@@ -57,6 +57,10 @@ fn by_words(ask: &Ask) -> Say {
         () if said.contains("sleep please") => {
             one("exec", &json!({ "command": "echo $$ > pid; setsid sleep 300 & sleep 300", "background": true }))
         }
+        () if said.contains("hide please") => {
+            let command = "env -i sleep 300 & echo $! > pid; sleep 300";
+            one("exec", &json!({ "command": command, "background": true }))
+        }
         () if said.contains("look") => one("process", &json!({ "action": "poll", "id": "job-1", "wait": 20 })),
         () if said.contains("say hello") => one("process", &json!({ "action": "write", "id": "1", "text": "hello\n" })),
         () if said.contains("say end") => one("process", &json!({ "action": "write", "text": "end\n" })),
@@ -101,6 +105,24 @@ async fn a_killed_command_is_gone_with_all_that_it_started() {
         !model.asks().iter().any(|ask| ask.said().contains("background command job-1 ended")),
         "who ended it knows"
     );
+}
+
+#[tokio::test]
+async fn a_command_that_hides_its_mark_ends_with_the_gateway_too() {
+    let model = ModelServer::start(by_words).await;
+    let on = ON.replace("enabled = true", "enabled = true\nsandbox = \"off\"");
+    let mut gateway = Gateway::start(&format!("{}\n{on}", model.section())).await;
+    gateway.answer("hide please", None).await;
+    let hidden = line_of(&gateway.workspace().join("pid")).await;
+    gateway.kill9().await;
+    gateway.restart().await;
+    let report = told(&model, "background command job-1 ended: the gateway was restarted").await;
+    assert!(!report.contains("may still run"), "{report}");
+    until("what hid is gone", SOON, async || {
+        let stat = fs::read_to_string(format!("/proc/{hidden}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X'])).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

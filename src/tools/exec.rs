@@ -7,7 +7,7 @@
 
 use std::{
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     pin::{Pin, pin},
     process::ExitStatus,
     sync::Arc,
@@ -273,6 +273,13 @@ impl Commands {
     /// them on Linux only.
     pub fn end_leftovers(&self) -> usize {
         os::end_marked(&format!("{}.", self.house))
+    }
+
+    /// Ends the groups of background commands that an earlier run of the same gateway left; `folder` is where they are
+    /// written down. First of all: the leaders, by whom groups are known, carry a mark and are ended by
+    /// [`Commands::end_leftovers`] alone.
+    pub fn end_groups(folder: &Path) {
+        jobs::end_groups(folder);
     }
 
     /// Those that go on after their turn.

@@ -412,6 +412,13 @@ pub fn bare(written: &str) -> String {
         .collect()
 }
 
+/// Whether this is a built-in tool's name, in any case and however its words are joined.
+pub fn is_tool(name: &str) -> bool {
+    let name = squeezed(name);
+    let ours = SYNONYMS.iter().map(|(_, ours)| squeezed(ours)).any(|ours| ours == name);
+    ours || OURS.contains(&name.as_str()) || ARGUMENTS.iter().any(|(tool, _)| squeezed(tool) == name)
+}
+
 fn squeezed(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).map(|c| c.to_ascii_lowercase()).collect()
 }

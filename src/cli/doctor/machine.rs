@@ -138,9 +138,7 @@ pub fn skills(skills: &Skills, lang: Lang) -> Vec<Finding> {
     let mut findings = vec![good(lang::doctor_skills(lang, usable.len(), skills.list.len(), names))];
     let told = skills.list.iter().filter_map(|skill| one_skill(skill, lang));
     findings.extend(told.take(SKILLS));
-    for (folder, why) in &skills.problems {
-        findings.push(bad(lang::doctor_skill_folder(lang, folder.display(), why)));
-    }
+    findings.extend(skills.problems.iter().map(|problem| bad(problem.text(lang))));
     findings
 }
 

@@ -76,8 +76,8 @@ impl Check {
                 _ => lang::skill_check_broken(lang, broken, looked.len()),
             });
         }
-        for (folder, why) in &skills.problems {
-            eprintln!("{}", lang::doctor_skill_folder(lang, folder.display(), why));
+        for problem in &skills.problems {
+            eprintln!("{}", problem.text(lang));
         }
         if broken == 0 && skills.problems.is_empty() { Exit::Ok } else { Exit::Failure }
     }

@@ -9,8 +9,8 @@ use crate::{
     app,
     cli::{exit::Exit, reach, show},
     config::Env,
-    lang::{self, Lang},
-    skills::{Skill, State, shown_path},
+    lang::Lang,
+    skills::{Skill, State, Warning, shown_path},
 };
 
 /// Lists every skill that was found. 列出所有技能。
@@ -46,8 +46,14 @@ impl List {
                 .collect();
             show::table(&["SKILL", "STATE", "FROM", "WHERE OR WHY"], &rows);
         }
-        for (folder, why) in &skills.problems {
-            eprintln!("{}", lang::doctor_skill_folder(lang, folder.display(), why));
+        for skill in &skills.list {
+            let is_told = |warning: &&Warning| matches!(warning, Warning::LikeBuiltIn(_));
+            for warning in skill.warnings.iter().filter(is_told) {
+                eprintln!("{}: {}", skill.name, warning.text(lang));
+            }
+        }
+        for problem in &skills.problems {
+            eprintln!("{}", problem.text(lang));
         }
         Exit::Ok
     }

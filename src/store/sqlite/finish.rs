@@ -5,7 +5,7 @@ use channel_api::{InboxId, QueueMode};
 use serde_json::json as value;
 
 use super::{
-    event, get, inbox, outbox, session, signed, small, subagent, to_json, turn,
+    event, get, inbox, most_tokens, outbox, session, small, subagent, to_json, tokens, turn,
     writer::{Tx, Write},
 };
 use crate::{
@@ -103,8 +103,13 @@ impl Write for Finish {
                  lease_alone = 0, hold_until = $6, not_before = $7, generation = generation + $8,
                  ready_seq = CASE WHEN pending > 0 THEN ",
             session::next_ready!(),
-            " END, messages = messages + $9, tokens_in = tokens_in + $10, tokens_out = tokens_out + $11,
-                 tokens_cached = tokens_cached + $12, estimated = estimated OR $13,
+            " END, messages = messages + $9, tokens_in = min(tokens_in, ",
+            most_tokens!(),
+            ") + $10, tokens_out = min(tokens_out, ",
+            most_tokens!(),
+            ") + $11, tokens_cached = min(tokens_cached, ",
+            most_tokens!(),
+            ") + $12, estimated = estimated OR $13,
                  updated_at = CASE WHEN $26 THEN updated_at ELSE $1 END, model = CASE WHEN $24 THEN $25 ELSE model END
              WHERE id = $5;
              UPDATE turn SET state = $14, reason = $15, entry = $2, ended_at = $1, tokens_in = $10, tokens_out = $11,
@@ -126,9 +131,9 @@ impl Write for Finish {
         .bind(fence.not_before)
         .bind(self.new_generation)
         .bind(messages.len() as i64)
-        .bind(signed(self.usage.input))
-        .bind(signed(self.usage.output))
-        .bind(signed(self.usage.cached))
+        .bind(tokens(self.usage.input))
+        .bind(tokens(self.usage.output))
+        .bind(tokens(self.usage.cached))
         .bind(self.usage.estimated)
         .bind(state)
         .bind(reason)

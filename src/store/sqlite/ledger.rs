@@ -5,7 +5,7 @@ use channel_api::TurnId;
 use sqlx::{AssertSqlSafe, Row as _, sqlite::SqliteRow};
 
 use super::{
-    SqliteStore, count, get, signed,
+    SqliteStore, count, get, tokens,
     writer::{Tx, Write},
 };
 use crate::{
@@ -15,6 +15,13 @@ use crate::{
     store::{DaySpent, LedgerStore, NewSpend, Spent, SpentAsk, SpentBy, SpentOf, SpentRow, StoreError},
 };
 
+/// Tokens of a row in a sum: old rows hold what a provider claimed, and what cannot be is not summed.
+macro_rules! believed {
+    ($column:literal) => {
+        concat!("min(p.", $column, ", 1000000000)")
+    };
+}
+
 #[async_trait]
 impl LedgerStore for SqliteStore {
     async fn spend(&self, spend: NewSpend) -> Result<(), StoreError> {
@@ -22,11 +29,15 @@ impl LedgerStore for SqliteStore {
     }
 
     async fn spent_on(&self, day: &str) -> Result<Vec<DaySpent>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT s.key, p.sender, sum(p.tokens_in + p.tokens_out), p.currency, sum(p.nano)
+        let rows = sqlx::query(concat!(
+            "SELECT s.key, p.sender, sum(",
+            believed!("tokens_in"),
+            " + ",
+            believed!("tokens_out"),
+            "), p.currency, sum(p.nano / 1000000000), sum(p.nano % 1000000000)
              FROM spend p LEFT JOIN session s ON s.id = p.session
              WHERE p.day = $1 GROUP BY p.session, p.sender, p.currency",
-        )
+        ))
         .bind(day)
         .fetch_all(&self.readers)
         .await?;
@@ -36,7 +47,7 @@ impl LedgerStore for SqliteStore {
                     session: get::<Option<String>>(row, 0)?.map(SessionKey::from),
                     sender: get(row, 1)?,
                     tokens: count(row, 2)?,
-                    cost: cost(row, 3)?,
+                    cost: sum_of_costs(row, 3)?,
                 })
             })
             .collect()
@@ -64,13 +75,22 @@ impl LedgerStore for SqliteStore {
         };
         // By the day it is the days that are listed, else what took the most.
         let order = if ask.by == SpentBy::Day { "key DESC" } else { "sum(tokens_in + tokens_out) DESC, key" };
+        let [input, output, cached, written] = [
+            believed!("tokens_in"),
+            believed!("tokens_out"),
+            believed!("tokens_cached"),
+            believed!("tokens_cache_write"),
+        ];
         let sql = format!(
-            "WITH wanted AS MATERIALIZED (SELECT {key} AS key, p.* FROM spend p
-                            WHERE p.day >= $1 AND p.day <= $2 AND {of}),
+            "WITH wanted AS MATERIALIZED (SELECT {key} AS key, {input} AS tokens_in, {output} AS tokens_out,
+                                   {cached} AS tokens_cached, {written} AS tokens_cache_write, p.estimated, p.currency,
+                                   p.nano
+                            FROM spend p WHERE p.day >= $1 AND p.day <= $2 AND {of}),
                   shown AS (SELECT key, row_number() OVER (ORDER BY {order}) AS place
                             FROM wanted GROUP BY key ORDER BY place LIMIT $4 + 0)
              SELECT w.key, count(*), sum(w.tokens_in), sum(w.tokens_out), sum(w.tokens_cached),
-                    sum(w.tokens_cache_write), max(w.estimated), w.currency, sum(w.nano)
+                    sum(w.tokens_cache_write), max(w.estimated), w.currency, sum(w.nano / 1000000000),
+                    sum(w.nano % 1000000000)
              FROM shown JOIN wanted w ON w.key = shown.key
              GROUP BY shown.place, w.key, w.currency ORDER BY shown.place, w.currency"
         );
@@ -88,7 +108,7 @@ impl LedgerStore for SqliteStore {
                 all.push(SpentRow { key, ..SpentRow::default() });
             }
             let Some(sum) = all.last_mut() else { continue };
-            sum.calls += count(row, 1)?;
+            sum.calls = sum.calls.saturating_add(count(row, 1)?);
             sum.usage.add(&Usage {
                 input: count(row, 2)?,
                 output: count(row, 3)?,
@@ -96,10 +116,18 @@ impl LedgerStore for SqliteStore {
                 cache_write: count(row, 5)?,
                 estimated: get(row, 6)?,
             });
-            cost(row, 7)?.into_iter().for_each(|cost| sum.costs.add(cost));
+            sum_of_costs(row, 7)?.into_iter().for_each(|cost| sum.costs.add(cost));
         }
         Ok(all)
     }
+}
+
+/// Reads `currency, units, nano` from column `i` on: a sum in two parts, since one of billionths alone would overflow.
+fn sum_of_costs(row: &SqliteRow, i: usize) -> Result<Option<Cost>, StoreError> {
+    const UNIT: i64 = 1_000_000_000;
+    let Some(currency) = get::<Option<&str>>(row, i)?.and_then(Currency::parse) else { return Ok(None) };
+    let (units, rest): (i64, i64) = (get(row, i + 1)?, get(row, i + 2)?);
+    Ok(Some(Cost { currency, nano: units.saturating_mul(UNIT).saturating_add(rest) }))
 }
 
 /// Reads `currency, nano` from column `i` on.
@@ -159,10 +187,10 @@ pub(super) async fn insert(
     .bind(&spent.purpose)
     .bind(&spent.day)
     .bind(at)
-    .bind(signed(usage.input))
-    .bind(signed(usage.output))
-    .bind(signed(usage.cached))
-    .bind(signed(usage.cache_write))
+    .bind(tokens(usage.input))
+    .bind(tokens(usage.output))
+    .bind(tokens(usage.cached))
+    .bind(tokens(usage.cache_write))
     .bind(usage.estimated)
     .bind(spent.cost.map(|cost| cost.currency.to_string()))
     .bind(spent.cost.map_or(0, |cost| cost.nano))

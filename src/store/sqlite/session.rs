@@ -5,7 +5,7 @@ use channel_api::{QueueMode, TurnId};
 use sqlx::sqlite::SqliteRow;
 
 use super::{
-    SqliteStore, count, get, json, small,
+    SqliteStore, count, get, json, most_tokens, small,
     writer::{Tx, Write},
 };
 use crate::{
@@ -87,8 +87,15 @@ pub(super) async fn recount(tx: &mut Tx<'_>, session: i64) -> Result<(), StoreEr
 
 macro_rules! session_columns {
     () => {
-        "key, agent, mode, pending, lease_boot IS NOT NULL, parked_until, generation, messages,
-         tokens_in, tokens_out, tokens_cached, estimated, created_at, updated_at, model, footer"
+        concat!(
+            "key, agent, mode, pending, lease_boot IS NOT NULL, parked_until, generation, messages, min(tokens_in, ",
+            most_tokens!(),
+            "), min(tokens_out, ",
+            most_tokens!(),
+            "), min(tokens_cached, ",
+            most_tokens!(),
+            "), estimated, created_at, updated_at, model, footer"
+        )
     };
 }
 

@@ -10,8 +10,8 @@ use super::{
     writer::{Tx, Write},
 };
 use crate::store::{
-    ClaimAsk, ClaimKind, InboxStore as _, NewBatch, OutboxStore as _, Store, StoreError, Stored, TurnStore as _,
-    Upkeep as _,
+    ClaimAsk, ClaimKind, InboxStore as _, LedgerStore as _, NewBatch, OutboxStore as _, SessionStore as _, SpentAsk,
+    SpentBy, SpentOf, Store, StoreError, Stored, TurnStore as _, Upkeep as _,
     conformance::{boot, finish_of, ids, key, lane_of, new_entry, new_part},
 };
 
@@ -72,6 +72,49 @@ async fn a_claim_among_many_sessions_finds_the_right_one() {
     assert_eq!(claims.iter().map(ids).collect::<Vec<_>>(), [["due"]]);
     assert!(store.claim(&ask).await.expect("claims").is_empty());
     assert_eq!(store.next_due(2_000).await, Ok(Some(9_000)));
+}
+
+#[tokio::test]
+async fn a_count_no_call_can_take_breaks_no_sum() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir.path().join("t.db")).await;
+    let mut conn = SqliteConnectOptions::new().filename(dir.path().join("t.db")).connect().await.expect("connects");
+    // As an older version wrote what a provider claimed: a session whose sum has become a floating-point number.
+    sqlx::query(
+        "INSERT INTO session (key, agent, created_at, updated_at, tokens_in, tokens_out, tokens_cached)
+         VALUES ('s', 'main', 0, 0, 9223372036854775807 + 9223372036854775807.0, 9223372036854775807, 3)",
+    )
+    .execute(&mut conn)
+    .await
+    .expect("fills");
+    for id in ["a", "b", "c"] {
+        sqlx::query(
+            "INSERT INTO spend (id, session, agent, sender, model, purpose, day, at, tokens_in, tokens_out,
+                                tokens_cached, tokens_cache_write, estimated, currency, nano)
+             VALUES ($1, 1, 'main', 'test:main a', 'main', 'turn', '2026-11-30', 1, 9223372036854775807,
+                     9223372036854775807, 9223372036854775807, 9223372036854775807, 0, 'CNY', 9223372036854775807)",
+        )
+        .bind(id)
+        .execute(&mut conn)
+        .await
+        .expect("fills");
+    }
+    conn.close().await.expect("closes");
+    let day = store.spent_on("2026-11-30").await.expect("reads");
+    assert_eq!((day.len(), day[0].tokens, day[0].cost.expect("a cost").nano), (1, 6_000_000_000, i64::MAX));
+    for by in [SpentBy::Total, SpentBy::Day, SpentBy::Model, SpentBy::Sender, SpentBy::Session] {
+        for of in [SpentOf::All, SpentOf::Session(key("s")), SpentOf::Sender("test:main a".to_owned())] {
+            let ask = SpentAsk { by, of, since: None, until: None, limit: 5 };
+            let rows = store.spent(&ask).await.expect("reads");
+            let usage = rows[0].usage;
+            assert_eq!((rows.len(), rows[0].calls, usage.input, usage.output), (1, 3, 3_000_000_000, 3_000_000_000));
+        }
+    }
+    let row = store.session(&key("s")).await.expect("reads").expect("a session");
+    assert_eq!(
+        (row.usage.input, row.usage.output, row.usage.cached),
+        (1_000_000_000_000_000, 1_000_000_000_000_000, 3)
+    );
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use sqlx::{SqliteConnection, sqlite::SqliteRow};
 use super::{
     SqliteStore, audit, event, get, json, ledger, outbox,
     session::{fence, usage},
-    signed, small, to_json,
+    small, to_json, tokens,
     writer::{Durability, Tx, Write},
 };
 use crate::{
@@ -293,9 +293,9 @@ pub(super) async fn put_step(tx: &mut Tx<'_>, turn: &TurnId, step: &StepRecord) 
     .bind(to_json(&step.result)?)
     .bind(step.started_at)
     .bind(step.ms)
-    .bind(signed(step.usage.input))
-    .bind(signed(step.usage.output))
-    .bind(signed(step.usage.cached))
+    .bind(tokens(step.usage.input))
+    .bind(tokens(step.usage.output))
+    .bind(tokens(step.usage.cached))
     .bind(step.usage.estimated)
     .execute(&mut *tx.conn)
     .await?;

@@ -59,7 +59,7 @@ def call(name):
     if name == "huge":
         return text("x" * (50 * 1024 * 1024))
     if name == "flood":
-        for _ in range(1000):
+        for _ in range(20000):
             changed()
         return text("flooded")
     if name == "bad":

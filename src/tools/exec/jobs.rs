@@ -110,6 +110,12 @@ struct Record {
     role: Role,
     depth: u8,
     inbound: Inbound,
+    /// By what its processes are known again, once it has started and where it is not confined.
+    #[serde(default)]
+    trace: Option<os::GroupTrace>,
+    /// Something that may be of it runs on.
+    #[serde(default)]
+    unsure: bool,
 }
 
 impl Record {
@@ -151,8 +157,12 @@ impl Jobs {
         let jobs = self.clone();
         lock(&self.0.tasks).spawn(async move {
             for (key, record) in left {
+                let more = match record.unsure {
+                    true => "; some of the processes it started could not be found again and may still run",
+                    false => "",
+                };
                 let text = format!(
-                    "[background command {} ended: the gateway was restarted, and it with it; what it did until then stays done]\n\
+                    "[background command {} ended: the gateway was restarted, and it with it; what it did until then stays done{more}]\n\
                      Command: {}",
                     record.id, record.command
                 );
@@ -208,6 +218,16 @@ impl Jobs {
         Ok((n, key))
     }
 
+    /// Writes anew what is known of a job; without it less is known of it after a kill.
+    fn write(&self, key: &str, record: &Record) {
+        let Some(reports) = self.0.reports.get() else { return };
+        let written = serde_json::to_vec(record).map_err(io::Error::other);
+        let path = reports.folder.join(format!("{key}.json"));
+        if let Err(error) = written.and_then(|bytes| os::write_private(&path, &bytes)) {
+            tracing::warn!(job = %record.id, %error, "the processes of a command could not be written down");
+        }
+    }
+
     /// The command did not start after all.
     pub fn withdraw(&self, key: &str) {
         if let Some(reports) = self.0.reports.get() {
@@ -229,7 +249,7 @@ impl Jobs {
         clock: &Arc<dyn Clock>,
         redactor: &Redactor,
     ) -> Arc<Job> {
-        let record = record(n, call, command, redactor);
+        let record = Record { trace: started.trace(), ..record(n, call, command, redactor) };
         let job = Arc::new(Job {
             id: record.id.clone(),
             agent: record.agent.clone(),
@@ -249,6 +269,9 @@ impl Jobs {
                 };
                 table.jobs.remove(&oldest);
             }
+        }
+        if record.trace.is_some() {
+            self.write(&key, &record);
         }
         let (jobs, clock, redactor, followed) = (self.clone(), Arc::clone(clock), redactor.clone(), Arc::clone(&job));
         let mut tasks = lock(&self.0.tasks);
@@ -302,6 +325,24 @@ fn record(n: u64, call: &Call, command: &str, redactor: &Redactor) -> Record {
         role: call.asker.role,
         depth: call.errand.as_ref().map_or(0, |errand| errand.depth) + 1,
         inbound: Inbound { attachments: Vec::new(), text: String::new(), ..(*call.inbound).clone() },
+        trace: None,
+        unsure: false,
+    }
+}
+
+/// Ends the processes of the jobs that an earlier gateway left in `folder`, those that hid their mark too, and notes where
+/// that cannot be said. Asked before anything else of them is ended: it is by their leaders that groups are known.
+pub fn end_groups(folder: &Path) {
+    for (key, record) in records(folder) {
+        let Some(left) = record.trace.as_ref().map(os::GroupTrace::end) else { continue };
+        let (path, record) =
+            (folder.join(format!("{key}.json")), Record { unsure: left == os::Leftover::Unsure, ..record });
+        if record.unsure
+            && let Ok(bytes) = serde_json::to_vec(&record)
+            && let Err(error) = os::write_private(&path, &bytes)
+        {
+            tracing::warn!(job = %record.id, %error, "what may be left of a command could not be written down");
+        }
     }
 }
 
