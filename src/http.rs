@@ -18,8 +18,18 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{auth::Auth, config::ServerConfig, error::Refusal};
 use crate::{
-    agent::Agents, channels::Channels, config::doors::Door, inbox::WakeUp, intake, journal::Journal, ledger::Ledger,
-    memory::Memories, os, store::Store, supervisor::Health, upkeep::Ready,
+    agent::Agents,
+    channels::Channels,
+    config::doors::Door,
+    inbox::{Running, WakeUp},
+    intake,
+    journal::Journal,
+    ledger::Ledger,
+    memory::Memories,
+    os,
+    store::Store,
+    supervisor::Health,
+    upkeep::Ready,
 };
 
 pub mod config;
@@ -56,6 +66,8 @@ pub struct Http {
     pub contexts: HashMap<ChannelId, ChannelContext>,
     /// Wakes workers when a dead letter is put back.
     pub work: WakeUp,
+    /// Stops the sub-agents of a session that begins anew.
+    pub running: Running,
     /// For events and listings.
     pub store: Arc<dyn Store>,
     /// Live events.

@@ -2454,6 +2454,10 @@ catalogue! {
         en: "It did not succeed: {why}",
         zh: "没有成功：{why}",
     }
+    subagent_stopped() {
+        en: "It was stopped there: there is no answer.",
+        zh: "在那边被停止了，没有回答。",
+    }
     subagent_nothing() {
         en: "It ended without a word.",
         zh: "它结束了，没有说什么。",

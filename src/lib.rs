@@ -57,7 +57,6 @@ pub mod http;
 pub mod inspect;
 
 // What the stations stand on.
-pub mod addressees;
 pub mod chats;
 pub mod clock;
 pub mod config;

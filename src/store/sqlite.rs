@@ -16,7 +16,6 @@ use sqlx::{
 use super::{LaneKey, StoreError};
 
 mod access;
-mod addressee;
 mod amend;
 mod channel;
 mod chat;
@@ -35,6 +34,7 @@ mod session;
 mod subagent;
 mod turn;
 mod upkeep;
+mod word;
 mod writer;
 
 #[cfg(test)]
@@ -186,6 +186,7 @@ fn migrator() -> Migrator {
         (9, "ledger", include_str!("../../migrations/sqlite/0009_ledger.sql")),
         (10, "acts", include_str!("../../migrations/sqlite/0010_acts.sql")),
         (13, "context", include_str!("../../migrations/sqlite/0013_context.sql")),
+        (16, "chat_seen", include_str!("../../migrations/sqlite/0016_chat_seen.sql")),
         (18, "spend_sender", include_str!("../../migrations/sqlite/0018_spend_sender.sql")),
     ];
     Migrator::with_migrations(
