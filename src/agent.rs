@@ -375,6 +375,11 @@ pub enum RunError {
 }
 
 impl TurnRun {
+    /// Nothing was done.
+    pub fn stopped(claim: &Claim) -> Self {
+        Self { ended: Ended::Stopped, ..Self::notice(claim, String::new()) }
+    }
+
     /// A word of the gateway itself, without any model.
     fn notice(claim: &Claim, text: String) -> Self {
         Self {
@@ -1269,6 +1274,7 @@ impl Drive<'_> {
                 turn: self.lease.turn.clone(),
                 call_id: call_id.to_owned(),
                 session: self.lease.session.clone(),
+                lease: self.lease.clone(),
                 agent: self.agent.id.clone(),
                 asker: self.asker,
                 inbound: Arc::new(inbound.inbound.clone()),

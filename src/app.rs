@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
-    addressees::AddresseeStore,
     agent::{Agent, AgentConfig, Agents, SilentReplies, briefing::Briefing, prefix::Prefixes},
     approvals::{ApprovalStore, Approvals},
     audit,
@@ -635,17 +634,24 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     };
     let plans = Plans::open(Arc::clone(&store) as Arc<dyn PlanStore>, journal.clone()).await?;
     let subagents = Arc::clone(&store) as Arc<dyn SubagentStore>;
-    let addressees = Arc::clone(&store) as Arc<dyn AddresseeStore>;
     let errands = Errands {
         inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
         work: work.clone(),
         cap: config.agent.queue.cap,
         clock: Arc::clone(&clock),
     };
+    let reach = Reach { running: running.clone(), journal: journal.clone(), lanes: lanes.clone(), work: work.clone() };
+    let access = open_access(&store, &channels, &clock, reach).await.map_err(StartError::Recover)?;
+    let chats = Chats {
+        rows: Arc::clone(&store) as Arc<dyn ChatStore>,
+        channels: channels.clone(),
+        access: Arc::clone(&access),
+    };
     let acts = Acts {
         plans: plans.clone(),
         ways: Ways {
-            addressees: Arc::clone(&addressees),
+            chats: chats.clone(),
+            outbox: Arc::clone(&store) as Arc<dyn OutboxStore>,
             channels: channels.clone(),
             media: Arc::clone(&media),
             lanes: lanes.clone(),
@@ -654,7 +660,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         rooms: Rooms {
             sessions: Arc::clone(&store) as Arc<dyn SessionStore>,
             turns: Arc::clone(&store) as Arc<dyn TurnStore>,
-            addressees,
+            chats: chats.clone(),
             subagents: Arc::clone(&subagents),
             errands,
         },
@@ -662,7 +668,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let memories = build_memories(loaded, &store, &clock)?;
     let approvals = Approvals {
         rows: Arc::clone(&store) as Arc<dyn ApprovalStore>,
-        addressees: Arc::clone(&store) as Arc<dyn AddresseeStore>,
+        chats: chats.clone(),
         channels: channels.clone(),
         lanes: lanes.clone(),
         config: config.approvals.clone(),
@@ -682,8 +688,6 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
             halt.reaches(&agent.works.commands, id);
         }
     }
-    let reach = Reach { running: running.clone(), journal: journal.clone(), lanes: lanes.clone(), work: work.clone() };
-    let access = open_access(&store, &channels, &clock, reach).await.map_err(StartError::Recover)?;
     let doors = doors(config, Lang::current());
     log_doors(&doors::with_access(&doors, &access.pairings().await.map_err(StartError::Recover)?, Lang::current()));
     let mut life = Lifecycle::new();
@@ -765,9 +769,10 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         alerts: Arc::clone(&store) as Arc<dyn InitiativeStore>,
         agents: agents.clone(),
         channels: channels.clone(),
+        chats: chats.clone(),
         work: work.clone(),
         lanes: lanes.clone(),
-        running,
+        running: running.clone(),
         journal: journal.clone(),
         marks,
         halt: halt.clone(),
@@ -787,11 +792,6 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         pace: Pace::default(),
         health: health.clone(),
     });
-    let chats = Chats {
-        rows: Arc::clone(&store) as Arc<dyn ChatStore>,
-        channels: channels.clone(),
-        access: Arc::clone(&access),
-    };
     let beats = heartbeat::beats(
         &config.heartbeat,
         &workspace_of_each(loaded),
@@ -840,6 +840,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         intake: watched,
         channels: channels.clone(),
         contexts: contexts.clone(),
+        running: running.clone(),
         work: work.clone(),
         store: Arc::clone(&store),
         journal,

@@ -6,14 +6,14 @@
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use async_trait::async_trait;
-use channel_api::{Button, ConversationKind, Level, Reply, ReplyKind, TurnId};
+use channel_api::{Button, Level, Reply, ReplyKind, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    addressees::AddresseeStore,
     channels::Channels,
+    chats::Chats,
     lang::{self, Lang},
     outbox::{self, LaneWakeUp},
     policy::{AskWhy, Role},
@@ -26,8 +26,6 @@ use crate::{
 
 /// The most characters of arguments in a request; what is longer is shown as its head and its tail.
 const SHOWN_CHARS: usize = 2_400;
-/// Chats looked through for the owner's.
-const LOOKED_AT: u32 = 500;
 
 /// `[approvals]`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -261,7 +259,7 @@ pub struct Approvals {
     /// The rows.
     pub rows: Arc<dyn ApprovalStore>,
     /// Where the owner can be asked.
-    pub addressees: Arc<dyn AddresseeStore>,
+    pub chats: Chats,
     /// Whose renderers are used.
     pub channels: Channels,
     /// Wakes delivery.
@@ -303,14 +301,9 @@ impl Approvals {
         let (shown_in, to) = match own {
             true => (Some(call.session.clone()), (!web).then(|| inbound.address.clone())),
             false => {
-                let chats = self.addressees.addressees(LOOKED_AT).await?;
-                let chat = chats.into_iter().find(|chat| {
-                    chat.owners
-                        && chat.conversation.kind == ConversationKind::Direct
-                        && chat.address.channel.kind() != "web"
-                        && self.channels.get(&chat.address.channel).is_some()
-                });
-                (chat.as_ref().map(|chat| chat.session.clone()), chat.map(|chat| chat.address))
+                let chat = self.chats.owner(&call.agent).await?;
+                let chat = chat.filter(|chat| chat.channel.kind() != "web");
+                (chat.as_ref().map(|chat| chat.session.clone()), chat.map(|chat| chat.place.address))
             }
         };
         let row = Approval {

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     channels::Channels,
-    intake::{access::Admission, pairing::Access},
+    intake::{access::Admission, pairing::Access, route::Asked},
     policy::Role,
     session::SessionKey,
     store::StoreError,
@@ -20,6 +20,9 @@ use crate::{
 
 /// Chats of the owner that are looked at.
 const CHATS: u32 = 20;
+/// Chats looked through for a name, and threads of a conversation.
+const LOOKED_AT: u32 = 500;
+const THREADS: u32 = 12;
 
 /// A chat in which the gateway can speak first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,8 +48,25 @@ pub struct ChatRow {
     pub role: Role,
     /// Where it is.
     pub place: Place,
-    /// When that was.
+    /// When that was, to the minute.
     pub seen_at: i64,
+}
+
+impl ChatRow {
+    /// A name for people: the group's title, or who writes there. Whoever writes there chose it: it decides nothing.
+    pub fn name(&self) -> &str {
+        let Place { conversation, sender, .. } = &self.place;
+        let title = conversation.title.as_deref();
+        match conversation.kind {
+            ConversationKind::Group => title.unwrap_or(&conversation.id),
+            ConversationKind::Direct => sender.name.as_deref().or(title).unwrap_or(&conversation.id),
+        }
+    }
+
+    /// Whether it may be this chat that is meant: its name, or its bare id.
+    fn resembles(&self, written: &str) -> bool {
+        written == self.place.conversation.id || self.name().to_lowercase() == written.to_lowercase()
+    }
 }
 
 /// The chats that are known.
@@ -55,8 +75,25 @@ pub trait ChatStore: Send + Sync + 'static {
     /// Direct chats of this agent in which an owner wrote last, newest first.
     async fn owner_chats(&self, agent: &str, limit: u32) -> Result<Vec<ChatRow>, StoreError>;
 
-    /// The chat of that conversation, the newest of its threads.
-    async fn chat(&self, channel: &ChannelId, peer: &str) -> Result<Option<ChatRow>, StoreError>;
+    /// The chats of that conversation: its threads, newest first.
+    async fn chats_at(&self, channel: &ChannelId, peer: &str, limit: u32) -> Result<Vec<ChatRow>, StoreError>;
+
+    /// The chat of a session.
+    async fn chat_of(&self, session: &SessionKey) -> Result<Option<ChatRow>, StoreError>;
+
+    /// Chats, newest first.
+    async fn chats(&self, limit: u32) -> Result<Vec<ChatRow>, StoreError>;
+}
+
+/// Which chat is meant.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Meant {
+    /// This one.
+    One(Box<ChatRow>),
+    /// It could be one of these: ask.
+    Several(Vec<ChatRow>),
+    /// None; these there are.
+    Nobody(Vec<ChatRow>),
 }
 
 /// Why somebody may not have something done in a chat any more.
@@ -68,6 +105,19 @@ pub enum Barred {
     Blocked,
     /// They may not write there.
     NotAllowed,
+}
+
+impl Barred {
+    /// Why, and what would change it, in a few words for the model.
+    pub fn for_model(self) -> &'static str {
+        match self {
+            Self::NoChannel => "its channel is not configured any more",
+            Self::Blocked => "who writes there is blocked (`crawfish pairing unblock` ends that)",
+            Self::NotAllowed => {
+                "who wrote there may not write here any more (`crawfish pairing approve` or `allow_from` allow it)"
+            }
+        }
+    }
 }
 
 /// Finds chats and asks the gate about them. Cheap to clone.
@@ -123,8 +173,88 @@ impl Chats {
     /// # Errors
     /// As the store gives them.
     pub async fn named(&self, channel: &ChannelId, peer: &str) -> Result<Option<ChatRow>, StoreError> {
-        let chat = self.rows.chat(channel, peer).await?;
+        let chat = self.rows.chats_at(channel, peer, 1).await?.pop();
         Ok(chat.filter(|chat| self.role(&chat.place).is_ok()))
+    }
+
+    /// Whether words may be sent to a chat now: whoever wrote there may still write. A group is not shut because of one of
+    /// its members.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_be_told(&self, chat: &ChatRow) -> Result<(), Barred> {
+        match self.role(&chat.place) {
+            Err(Barred::Blocked) if chat.place.conversation.kind == ConversationKind::Group => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// The one chat that these words name: its session's key, or `<channel>:<conversation id>` with or without the account
+    /// where only one chat has that. A name is chosen by whoever bears it and names nobody.
+    ///
+    /// # Errors
+    /// As the store gives them.
+    pub async fn meant(&self, written: &str) -> Result<Meant, StoreError> {
+        let written = written.trim();
+        if let Some(chat) = self.rows.chat_of(&SessionKey::from(written.to_owned())).await? {
+            return Ok(Meant::One(Box::new(chat)));
+        }
+        let mut hits = Vec::new();
+        for entry in self.channels.all() {
+            let channel = entry.channel.id();
+            let peer = |prefix: &str| written.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(':'));
+            for id in [peer(channel.as_str()), peer(channel.kind())].into_iter().flatten() {
+                hits.extend(self.rows.chats_at(channel, id, THREADS).await?);
+            }
+        }
+        // The conversation itself is meant, not one of its threads.
+        if hits.iter().any(|chat| chat.place.conversation.thread.is_none()) {
+            hits.retain(|chat| chat.place.conversation.thread.is_none());
+        }
+        if let [chat] = &hits[..] {
+            return Ok(Meant::One(Box::new(chat.clone())));
+        }
+        let known = if hits.is_empty() { self.rows.chats(LOOKED_AT).await? } else { Vec::new() };
+        hits.extend(known.iter().filter(|chat| chat.resembles(written)).cloned());
+        Ok(if hits.is_empty() { Meant::Nobody(known) } else { Meant::Several(hits) })
+    }
+
+    /// Whether what was said in this chat is this sender's own: they wrote it there, alone with the agent, or it was another
+    /// account of theirs (`[access.identity_links]`), or it was said with the gateway's token and they are its only owner.
+    ///
+    /// # Errors
+    /// As the store gives them.
+    pub async fn is_own(&self, chat: &ChatRow, asker: &Place) -> Result<bool, StoreError> {
+        let (theirs, own) = (&chat.place, |place: &Place| (place.address.channel.clone(), place.sender.id.clone()));
+        if own(theirs) == own(asker) {
+            return Ok(true);
+        }
+        if self.person(theirs).is_some_and(|person| Some(person) == self.person(asker)) {
+            return Ok(true);
+        }
+        let by_token =
+            |place: &Place| self.channels.get(&place.address.channel).is_some_and(|entry| entry.gate.is_owners_own());
+        let one = match (by_token(theirs), by_token(asker)) {
+            (true, true) => return Ok(true),
+            (true, false) => asker,
+            (false, true) => theirs,
+            (false, false) => return Ok(false),
+        };
+        let owners = self.rows.owner_chats(&chat.agent, CHATS).await?;
+        let mut others = owners.iter().map(|owner| &owner.place).filter(|place| !by_token(place));
+        Ok(others.all(|place| {
+            own(place) == own(one)
+                || self.person(place).is_some_and(|person| Some(person) == self.person(one))
+                || self.role(place) != Ok(Role::Owner)
+        }))
+    }
+
+    /// The name under which `[access.identity_links]` knows who writes in this direct chat.
+    fn person(&self, place: &Place) -> Option<String> {
+        let entry = self.channels.get(&place.address.channel)?;
+        let (channel, conversation) = (&place.address.channel, &place.conversation);
+        let asked = Asked { channel, conversation, sender: Some(&place.sender.id) };
+        entry.links.person(asked, entry.channel.capabilities().account_in_key).map(str::to_owned)
     }
 }
 

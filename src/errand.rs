@@ -18,6 +18,14 @@ use crate::{
     store::{Action, InboxStore, NewBatch, NewEntry, OverCap, StoreError, Stored},
 };
 
+/// The sender of what a program asked for, which has no chat and no rights but those its section gives it.
+pub const PROGRAM: &str = "hook";
+
+/// Whether a program asked for it, and no person.
+pub fn is_programs(sender: &Sender) -> bool {
+    sender.is_bot && sender.id == PROGRAM
+}
+
 /// What is done, and for whom it reports. Kept with its inbox row as JSON; fields that came later have defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Errand {

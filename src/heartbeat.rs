@@ -21,8 +21,8 @@ use self::{
     tick::{HeartbeatConfig, Moment, Skip, Target, TickSession, decide, slot, slot_end},
 };
 use crate::{
-    chats::{Chats, Place, web_chat},
-    errand::{Errand, ErrandKind, Order, TickTerms},
+    chats::{ChatRow, Chats, Place, web_chat},
+    errand::{Errand, ErrandKind, Order, PROGRAM, TickTerms},
     inbox::WakeUp,
     lang::Lang,
     policy::Role,
@@ -113,6 +113,8 @@ struct Pulse {
 
 /// Where a tick goes.
 struct Goal {
+    /// What may be done there: the owner's rights only where the owner is told.
+    role: Role,
     place: Place,
     session: SessionKey,
 }
@@ -201,7 +203,7 @@ impl Heartbeat {
                     platform_id: format!("heartbeat:{}:{slot}", beat.agent),
                     session: goal.session,
                     agent: beat.agent.clone(),
-                    role: Role::Owner,
+                    role: goal.role,
                     sender: Sender { name: Some("heartbeat".to_owned()), ..goal.place.sender },
                     conversation: goal.place.conversation,
                     address: goal.place.address,
@@ -257,7 +259,7 @@ impl Heartbeat {
             None => {
                 let place = web_chat();
                 let session = self.session_of(beat, &place);
-                Goal { place, session }
+                Goal { role: Role::Owner, place, session }
             }
         };
         let session = self.sessions.session(&goal.session).await?;
@@ -271,7 +273,7 @@ impl Heartbeat {
             session: goal.session,
             agent: beat.agent.clone(),
             role: self.hook_role,
-            sender: Sender { id: "hook".to_owned(), name: Some("hook".to_owned()), is_bot: true },
+            sender: Sender { id: PROGRAM.to_owned(), name: Some("hook".to_owned()), is_bot: true },
             conversation: goal.place.conversation,
             address: goal.place.address,
             text: wake_words(&wakes),
@@ -318,7 +320,11 @@ impl Heartbeat {
             },
         };
         let chat = chat.filter(|chat| chat.place.conversation.kind == channel_api::ConversationKind::Direct);
-        Ok(chat.map(|chat| Goal { session: self.session_of(beat, &chat.place), place: chat.place }))
+        let goal = |chat: ChatRow| {
+            let role = self.chats.role(&chat.place).ok()?;
+            Some(Goal { role, session: self.session_of(beat, &chat.place), place: chat.place })
+        };
+        Ok(chat.and_then(goal))
     }
 
     fn session_of(&self, beat: &Beat, place: &Place) -> SessionKey {

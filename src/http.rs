@@ -18,8 +18,19 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{auth::Auth, config::ServerConfig, error::Refusal};
 use crate::{
-    agent::Agents, channels::Channels, config::doors::Door, halt::Halt, inbox::WakeUp, intake, journal::Journal,
-    ledger::Ledger, memory::Memories, os, store::Store, supervisor::Health, upkeep::Ready,
+    agent::Agents,
+    channels::Channels,
+    config::doors::Door,
+    halt::Halt,
+    inbox::{Running, WakeUp},
+    intake,
+    journal::Journal,
+    ledger::Ledger,
+    memory::Memories,
+    os,
+    store::Store,
+    supervisor::Health,
+    upkeep::Ready,
 };
 
 pub mod config;
@@ -58,6 +69,8 @@ pub struct Http {
     pub contexts: HashMap<ChannelId, ChannelContext>,
     /// Wakes workers when a dead letter is put back.
     pub work: WakeUp,
+    /// Stops the sub-agents of a session that begins anew.
+    pub running: Running,
     /// For events and listings.
     pub store: Arc<dyn Store>,
     /// Live events.

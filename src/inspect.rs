@@ -258,8 +258,8 @@ pub async fn answer(store: &dyn Store, query: &Query, now: i64) -> Result<Value,
             json!({ "messages": rows, "next": next })
         }
         Query::Reset(key) => {
-            store.reset(key, now).await?;
-            json!({})
+            let stopped = store.reset(key, now).await?;
+            json!({ "stopped": stopped })
         }
         Query::Search { text, limit } => json!({ "messages": store.search(text, most(limit)).await? }),
         Query::Turn(id) => json!({ "trace": store.trace(id).await?.ok_or(StoreError::NotFound)? }),

@@ -632,9 +632,7 @@ impl Intake {
             Command::Approve(_) if event.conversation.kind == ConversationKind::Group => {
                 Ok(lang::approval_only_direct(lang))
             }
-            Command::Approve(what) => {
-                Ok(self.approve(what, &entry.session_of(event), event, lang).await.map_err(unavailable)?)
-            }
+            Command::Approve(what) => Ok(self.approve(what, &entry.session_of(event), event, lang).await?),
             _ => Ok(lang::help(lang)),
         };
         said.or_else(|error| match error {

@@ -2454,6 +2454,10 @@ catalogue! {
         en: "It did not succeed: {why}",
         zh: "没有成功：{why}",
     }
+    subagent_stopped() {
+        en: "It was stopped there: there is no answer.",
+        zh: "在那边被停止了，没有回答。",
+    }
     subagent_nothing() {
         en: "It ended without a word.",
         zh: "它结束了，没有说什么。",
@@ -2578,6 +2582,8 @@ catalogue! {
         zh: "有多个待批请求，请指明：\n{list}",
     }
     approval_ask_now() { en: "y = once, a = always, anything else = no: ", zh: "y = 一次，a = 总是，其他 = 拒绝：" }
+}
+
 // What a hostile provider or server sends.
 catalogue! {
     command_failed() {

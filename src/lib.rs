@@ -57,7 +57,6 @@ pub mod http;
 pub mod inspect;
 
 // What the stations stand on.
-pub mod addressees;
 pub mod approvals;
 pub mod audit;
 pub mod chats;

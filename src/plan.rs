@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     journal::Journal,
     session::SessionKey,
-    store::{EventRow, StoreError},
+    store::{EventRow, Lease, StoreError},
     untrusted,
 };
 
@@ -261,13 +261,7 @@ pub struct Kept {
 pub trait PlanStore: Send + Sync + 'static {
     /// Keeps the plan of a session whose turn runs; a second time changes nothing. The rows written for watchers.
     /// `Fenced` when the turn does not hold the session (any more).
-    async fn put_plan(
-        &self,
-        session: &SessionKey,
-        turn: &TurnId,
-        plan: &Plan,
-        now: i64,
-    ) -> Result<Vec<EventRow>, StoreError>;
+    async fn put_plan(&self, lease: &Lease, plan: &Plan, now: i64) -> Result<Vec<EventRow>, StoreError>;
 
     /// The plan of a session.
     async fn plan(&self, session: &SessionKey) -> Result<Option<Kept>, StoreError>;
@@ -318,8 +312,9 @@ impl Plans {
     ///
     /// # Errors
     /// As the store gives them.
-    pub async fn put(&self, session: &SessionKey, turn: &TurnId, plan: &Plan, now: i64) -> Result<(), StoreError> {
-        let rows = self.store.put_plan(session, turn, plan, now).await?;
+    pub async fn put(&self, lease: &Lease, plan: &Plan, now: i64) -> Result<(), StoreError> {
+        let session = &lease.session;
+        let rows = self.store.put_plan(lease, plan, now).await?;
         {
             let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
             match plan.is_open() {

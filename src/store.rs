@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    addressees::AddresseeStore,
     chats::ChatStore,
     errand::Errand,
     heartbeat::rows::InitiativeStore,
@@ -897,9 +896,27 @@ pub struct OutboxPart {
     pub expires_at: i64,
 }
 
+/// A word to another chat.
+#[derive(Clone, Debug)]
+pub struct Word {
+    /// Who says it: the running turn's hold on its session.
+    pub lease: Lease,
+    /// What is sent; their ids are the same for a second try.
+    pub parts: Vec<NewPart>,
+    /// The session it is said to, and the text for its history; `None` when that is the same session.
+    pub heard: Option<(SessionKey, String)>,
+    /// Now.
+    pub now: i64,
+}
+
 /// The outbox.
 #[async_trait]
 pub trait OutboxStore: Send + Sync + 'static {
+    /// Stores what a running turn says to another chat, as parts that answer nobody, and in that session's history.
+    /// Once: a first part that is stored already changes nothing. The lanes to wake. `Fenced` when the turn does not hold
+    /// its session (any more).
+    async fn say(&self, word: Word) -> Result<Vec<LaneKey>, StoreError>;
+
     /// Every lane that has open parts (pending, uncertain), with the time its first one is due.
     async fn open_lanes(&self) -> Result<Vec<(LaneKey, i64)>, StoreError>;
 
@@ -1020,7 +1037,7 @@ pub trait SessionStore: Send + Sync + 'static {
     async fn search(&self, text: &str, limit: u32) -> Result<Vec<MessageRow>, StoreError>;
 
     /// Opens a new generation, as `/new` does.
-    async fn reset(&self, key: &SessionKey, now: i64) -> Result<(), StoreError>;
+    async fn reset(&self, key: &SessionKey, now: i64) -> Result<Vec<SessionKey>, StoreError>;
 }
 
 /// A session.
@@ -1567,7 +1584,6 @@ pub trait Store:
     + ScheduleStore
     + InitiativeStore
     + PlanStore
-    + AddresseeStore
     + SubagentStore
     + crate::audit::AuditStore
 {
@@ -1585,7 +1601,6 @@ impl<T> Store for T where
         + EventStore
         + note::NoteStore
         + PlanStore
-        + AddresseeStore
         + SubagentStore
         + crate::audit::AuditStore
         + Upkeep

@@ -93,10 +93,12 @@ pub trait SubagentStore: Send + Sync + 'static {
 /// What the end of a turn gives to another session, in the same commit.
 #[derive(Clone, Debug)]
 pub struct Handback {
-    /// The result; `None` when it was stopped.
+    /// The result; `None` when it was a sub-agent's and it was stopped.
     pub report: Option<NewEntry>,
     /// The turn was a sub-agent's: it ends here, and one that was stopped meanwhile reports nothing.
     pub spawned: bool,
+    /// The errand that ran. One whose asker gave it up meanwhile reports nothing either.
+    pub task: InboxId,
 }
 
 /// Whether the result of this goes to the session that gave it, and to no chat.
@@ -120,16 +122,17 @@ pub enum How<'a> {
 pub fn handback(entry: &InboxEntry, session: &SessionKey, how: How<'_>, now: i64) -> Option<Handback> {
     let errand = entry.errand.as_ref().filter(|errand| reports(Some(errand)))?;
     let spawned = errand.kind == ErrandKind::Spawn;
-    let report = (!matches!(how, How::Stopped)).then(|| {
+    // Who has a sub-agent's session stopped looks at it; who asked another session still waits for its word.
+    let report = (!spawned || !matches!(how, How::Stopped)).then(|| {
         let lang = Lang::of_text(&entry.inbound.text).unwrap_or_else(Lang::current);
         let text = match how {
             How::Said(raw) => result(raw, lang),
             How::Failed(why) => lang::subagent_failed(lang, why),
-            How::Stopped => String::new(),
+            How::Stopped => lang::subagent_stopped(lang),
         };
         report(errand, &entry.id, session, entry.role, &entry.inbound, text).entry(now, u32::MAX)
     });
-    Some(Handback { report, spawned })
+    Some(Handback { report, spawned, task: entry.id.clone() })
 }
 
 /// The words of a result, its files as lines that its hearer can use.

@@ -23,6 +23,7 @@ use crate::{
     secrets::Redactor,
     session::SessionKey,
     skills::variables::Handed,
+    store::Lease,
     subagents::SubagentsConfig,
 };
 pub use crate::{model::ToolSpec, policy::Effect};
@@ -298,6 +299,8 @@ pub struct Call {
     pub call_id: String,
     /// The session of the turn.
     pub session: SessionKey,
+    /// Its hold on that session: what may be written in its name is fenced by it.
+    pub lease: Lease,
     /// The agent.
     pub agent: String,
     /// For whom the turn runs: the lowest role of what is answered, and whether anybody else sees the answer.

@@ -19,7 +19,8 @@ use crate::{
     agent::{Agents, Control, Ended, RunError, TurnRun, compaction, files::Sent},
     approvals::State,
     channels::Channels,
-    errand::{ErrandKind, TickTerms},
+    chats::{Chats, Place},
+    errand::{self, ErrandKind, TickTerms},
     halt::Halt,
     heartbeat::rows::InitiativeStore,
     inbox::{Running, WakeUp},
@@ -74,6 +75,8 @@ pub struct Worker {
     pub agents: Agents,
     /// Whose renderers are used.
     pub channels: Channels,
+    /// What whoever an errand is done for may do now.
+    pub chats: Chats,
     /// Wakes the pool.
     pub work: WakeUp,
     /// Wakes delivery.
@@ -271,10 +274,11 @@ impl Worker {
     }
 
     /// One claimed turn, from claim to commit 2.
-    async fn turn(self: Arc<Self>, claim: Claim, clear: watch::Sender<bool>, drained: CancellationToken) {
+    async fn turn(self: Arc<Self>, mut claim: Claim, clear: watch::Sender<bool>, drained: CancellationToken) {
         let span = info_span!("turn", turn = %claim.lease.turn, session = %claim.lease.session);
         async {
             let handle = self.running.begin(&claim.lease.session);
+            let may = self.with_rights_of_now(&mut claim);
             self.marks.committed(&claim.events);
             self.journal.committed(claim.events.clone());
             self.mark(claim.entries.last(), Mark::Working);
@@ -290,7 +294,10 @@ impl Worker {
             let live = self.live(&claim);
             let (session, steer) = (claim.lease.session.clone(), Arc::clone(&handle.steer));
             let control = Control { stop: handle.stop, steer: handle.steer, drained, clear, halt: self.halt.clone() };
-            let run = AssertUnwindSafe(self.agents.run(&claim, &control)).catch_unwind().await;
+            let run = match may {
+                true => AssertUnwindSafe(self.agents.run(&claim, &control)).catch_unwind().await,
+                false => Ok(Ok(TurnRun::stopped(&claim))),
+            };
             // Before commit 2: no update may overtake the answer.
             let shown = match live {
                 Some(live) => live.end().await,
@@ -314,6 +321,29 @@ impl Worker {
         }
         .instrument(span)
         .await;
+    }
+
+    /// Gives errands no more than whoever they are done for may do now: rights may have ended since they were queued, and a
+    /// turn that ended just then may have queued one. False when they may do nothing any more.
+    fn with_rights_of_now(&self, claim: &mut Claim) -> bool {
+        for entry in &mut claim.entries {
+            if entry.errand.is_none() || errand::is_programs(&entry.inbound.sender) {
+                continue;
+            }
+            let place = Place {
+                conversation: entry.inbound.conversation.clone(),
+                address: entry.inbound.address.clone(),
+                sender: entry.inbound.sender.clone(),
+            };
+            match self.chats.role(&place) {
+                Ok(role) => entry.role = entry.role.min(role),
+                Err(why) => {
+                    info!(entry = %entry.id, ?why, "an errand is not done: who it is for may not write any more");
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Shows that an answer is being written, where the platform can and somebody waits for one.

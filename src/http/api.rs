@@ -128,7 +128,10 @@ pub async fn messages(State(server): Gateway, Named(key): Named, Asked(ask): Ask
 
 /// `POST /api/sessions/{key}/reset`: the next message begins anew, as after `/new`.
 pub async fn reset(State(server): Gateway, Named(key): Named) -> Answer {
-    asked(&server, Query::Reset(SessionKey::from(key))).await
+    let http = &server.http;
+    let stopped = http.store.reset(&SessionKey::from(key), http.clock.now_ms()).await.map_err(refused)?;
+    stopped.iter().for_each(|session| http.running.stop(session));
+    Ok(shown(json!({ "stopped": stopped })))
 }
 
 /// `GET /api/search?q=`: messages that contain the words, newest first.

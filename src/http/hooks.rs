@@ -25,7 +25,7 @@ use super::{Server, api::Named, body, error::Refusal, initiative::Initiative, js
 use crate::{
     channels::Channels,
     chats::{Place, web_chat},
-    errand::{Errand, ErrandKind, Order},
+    errand::{Errand, ErrandKind, Order, PROGRAM},
     heartbeat::{
         Beat,
         rows::{Called, HookRow, RunState},
@@ -187,7 +187,7 @@ pub(super) async fn agent(State(server): Gateway, headers: HeaderMap, sent: Body
         agent,
         role: hooks.hooks.role,
         sender: Sender {
-            id: "hook".to_owned(),
+            id: PROGRAM.to_owned(),
             name: Some(asked.name.unwrap_or_else(|| "hook".to_owned()).chars().take(NAME).collect()),
             is_bot: true,
         },

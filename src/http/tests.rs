@@ -114,6 +114,7 @@ async fn start_on(
         intake,
         channels,
         contexts: HashMap::from([(echo.id.clone(), context)]),
+        running: crate::inbox::Running::default(),
         work: crate::inbox::WakeUp::default(),
         store,
         journal: journal.clone(),

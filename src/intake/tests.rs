@@ -38,11 +38,12 @@ async fn kit_with(edits: Edits, more: &str) -> Kit {
     let entry = Entry::new(channel.expect("a webhook"), policy, &AccessConfig::default(), false);
     let channels = Channels::new([entry]);
     let access = Access::open(store.clone(), channels.clone(), clock.clone(), Reach::default()).await;
+    let access = Arc::new(access.expect("it is read"));
     let intake = Intake {
         inbox: store.clone(),
         sessions: store.clone(),
         turns: store.clone(),
-        access: Arc::new(access.expect("it is read")),
+        access: Arc::clone(&access),
         queue: QueueConfig { edits, ..QueueConfig::default() },
         limits: LimitsConfig::default(),
         ready: Ready::default(),
@@ -57,7 +58,7 @@ async fn kit_with(edits: Edits, more: &str) -> Kit {
         subagents: store.clone(),
         approvals: crate::approvals::Approvals {
             rows: store.clone(),
-            addressees: store.clone(),
+            chats: crate::chats::Chats { rows: store.clone(), channels: channels.clone(), access: access.clone() },
             channels: channels.clone(),
             lanes: LaneWakeUp::default(),
             config: Default::default(),

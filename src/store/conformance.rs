@@ -15,10 +15,9 @@ use super::{
     NewEntry, NewHeard, NewPairing, NewPart, NewSpend, NextPart, NextSuspect, OutboxPart, OverCap, PartFilter,
     PartOutcome, Recovered, Release, Released, Retention, SessionChange, SessionChoice, Shown, Spent, SpentAsk,
     SpentBy, SpentOf, SpentRow, StepKind, StepRecord, StepState, Store, StoreError, Stored, TurnOutcome, TurnsOf,
-    Welcome, Who,
+    Welcome, Who, Word,
 };
 use crate::{
-    addressees::Word,
     errand::{Errand, ErrandKind},
     lang::Lang,
     ledger::money::{Cost, Costs},
@@ -138,6 +137,10 @@ suite!(
         a_word_to_another_chat_is_stored_once_and_heard_there,
         a_result_is_given_back_with_the_end_of_its_turn_and_once,
         what_was_stopped_or_buried_reports_as_it_should,
+        blocking_ends_the_errands_of_one_sender,
+        who_asked_a_session_that_was_stopped_is_told,
+        what_a_session_asked_ends_with_it,
+        what_is_tried_again_reports_again,
     ]
 );
 
@@ -2349,22 +2352,31 @@ fn plan_of(states: &[&str]) -> Plan {
     Plan::of(&list).expect("a plan")
 }
 
+/// Leases that are not this one, though the same turn may hold its session: after a restart it goes on under another.
+fn others_than(lease: &Lease) -> Vec<Lease> {
+    vec![
+        Lease { session: key("other"), ..lease.clone() },
+        Lease { epoch: lease.epoch - 1, ..lease.clone() },
+        Lease { boot: boot("bt_0"), ..lease.clone() },
+    ]
+}
+
 async fn a_plan_is_kept_until_its_session_begins_anew(store: &dyn Store) {
     accept_all(store, vec![new_entry("1", "s", "a"), new_entry("x", "other", "a")]).await;
     let running = claim(store).await;
     let turn = &running.lease.turn;
     assert_eq!(store.plan(&key("s")).await, Ok(None));
     let half = plan_of(&["done", "pending"]);
-    let events = store.put_plan(&key("s"), turn, &half, 1_500).await.expect("it runs");
+    let events = store.put_plan(&running.lease, &half, 1_500).await.expect("it runs");
     assert_eq!(events.len(), 1);
     assert_eq!(
         (events[0].task.as_str(), events[0].kind.as_str(), &events[0].data),
         ("in_1", "plan", &half.for_event())
     );
-    assert_eq!(store.put_plan(&key("s"), turn, &half, 1_600).await, Ok(Vec::new()), "a second time is nothing new");
-    for (session, turn) in [("other", turn.clone()), ("s", TurnId::from("tn_ghost"))] {
-        let refused = store.put_plan(&key(session), &turn, &half, 1_500).await;
-        assert_eq!(refused, Err(StoreError::Fenced), "{session}");
+    assert_eq!(store.put_plan(&running.lease, &half, 1_600).await, Ok(Vec::new()), "a second time is nothing new");
+    for lease in others_than(&running.lease) {
+        let refused = store.put_plan(&lease, &half, 1_500).await;
+        assert_eq!(refused, Err(StoreError::Fenced), "{lease:?}");
     }
     recover(store, "bt_2").await;
     let kept = store.plan(&key("s")).await.expect("reads").expect("it outlives the process");
@@ -2374,31 +2386,33 @@ async fn a_plan_is_kept_until_its_session_begins_anew(store: &dyn Store) {
     assert_eq!(store.plan(&key("s")).await, Ok(None));
     assert_eq!(store.open_plans().await, Ok(Vec::new()));
     let again = suspect(store, "bt_2").await.expect("it goes on");
-    store.put_plan(&key("s"), &again.lease.turn, &plan_of(&["done", "dropped"]), 4_000).await.expect("it runs");
+    store.put_plan(&again.lease, &plan_of(&["done", "dropped"]), 4_000).await.expect("it runs");
     assert_eq!(store.open_plans().await, Ok(Vec::new()), "nothing of it is open");
 }
 
 async fn a_word_to_another_chat_is_stored_once_and_heard_there(store: &dyn Store) {
     let owner = NewEntry { role: Role::Owner, ..new_entry("2", "t", "o") };
     accept_all(store, vec![new_entry("1", "s", "a"), owner]).await;
-    let told = store.addressee(&key("s")).await.expect("reads").expect("somebody wrote there");
-    assert_eq!((told.address.lane.as_str(), told.sender.id.as_str(), told.owners), ("s", "a", false));
-    assert!(store.addressee(&key("t")).await.expect("reads").expect("known").owners);
-    assert_eq!(store.addressee(&key("nobody")).await, Ok(None));
-    assert_eq!(store.addressees(9).await.expect("reads").len(), 2);
+    let told = store.chat_of(&key("s")).await.expect("reads").expect("somebody wrote there");
+    assert_eq!((told.place.address.lane.as_str(), told.place.sender.id.as_str(), told.role), ("s", "a", Role::Member));
+    assert_eq!(store.chat_of(&key("t")).await.expect("reads").expect("known").role, Role::Owner);
+    assert_eq!(store.chat_of(&key("nobody")).await, Ok(None));
+    assert_eq!(store.chats(9).await.expect("reads").len(), 2);
+    assert_eq!(store.chats(1).await.expect("reads").len(), 1);
 
     let running = claim(store).await;
     let said = Word {
-        session: key("s"),
-        turn: running.lease.turn.clone(),
+        lease: running.lease.clone(),
         parts: vec![new_part("w", None, "t")],
         heard: Some((key("t"), "late".to_owned())),
         now: 2_000,
     };
     assert_eq!(store.say(said.clone()).await, Ok(vec![lane_of("t")]));
     assert_eq!(store.say(said.clone()).await, Ok(Vec::new()), "once");
-    let ghost = Word { turn: TurnId::from("tn_ghost"), parts: vec![new_part("v", None, "t")], ..said };
-    assert_eq!(store.say(ghost).await, Err(StoreError::Fenced));
+    for lease in others_than(&running.lease) {
+        let ghost = Word { lease, parts: vec![new_part("v", None, "t")], ..said.clone() };
+        assert_eq!(store.say(ghost).await, Err(StoreError::Fenced));
+    }
     assert_eq!(to_send(store, "t", 2_000).await.part, new_part("w", None, "t").part);
     let heard = store.messages(&key("t"), 0, 9).await.expect("reads");
     let words = Message::Assistant { text: "late".to_owned(), calls: Vec::new(), opaque: None };
@@ -2440,7 +2454,7 @@ async fn a_result_is_given_back_with_the_end_of_its_turn_and_once(store: &dyn St
     assert_eq!(spawn(store, "c", "p", 1).await, Spawned::New);
     assert_eq!(spawn(store, "c", "p", 1).await, Spawned::Known);
     assert_eq!(spawn(store, "d", "p", 1).await, Spawned::TooMany(1));
-    assert_eq!(store.addressee(&key("c")).await, Ok(None), "an errand is nobody's chat");
+    assert_eq!(store.chat_of(&key("c")).await, Ok(None), "an errand is nobody's chat");
     let (expected, _) = child("c", "p");
     assert_eq!(store.subagents(&key("p")).await, Ok(vec![expected.clone()]));
     let running = claim(store).await;
@@ -2480,4 +2494,85 @@ async fn what_was_stopped_or_buried_reports_as_it_should(store: &dyn Store) {
     let report = claim_at(store, 9_000).await.expect("the parent hears of the failure");
     assert_eq!(report.lease.session, key("p"));
     assert!(report.entries[0].inbound.text.contains("the model is gone"), "{:?}", report.entries[0].inbound.text);
+}
+
+/// What `a` asked from the session `parent` of the session `of`.
+fn question(id: &str, of: &str, parent: &str) -> NewEntry {
+    let errand = Errand {
+        kind: ErrandKind::Message,
+        id: format!("session {of}"),
+        model: None,
+        parent: Some(key(parent)),
+        depth: 1,
+        tick: None,
+    };
+    NewEntry { errand: Some(errand), alone: true, ..new_entry(id, of, "a") }
+}
+
+async fn blocking_ends_the_errands_of_one_sender(store: &dyn Store) {
+    for name in ["c", "d"] {
+        assert_eq!(spawn(store, name, "p", 2).await, Spawned::New);
+    }
+    let running = claim(store).await;
+    let report = report_of("c");
+    accept_all(store, vec![report, question("q", "other", "p"), new_entry("theirs", "other", "b")]).await;
+    let ended = store.block(&who("test:main", "a"), 2_000).await.expect("blocks");
+    assert_eq!((ended.running, ended.settled), (vec![running.lease.session.clone()], 3));
+    for id in ["d", "r", "q"] {
+        assert_eq!(silent(store, id).await.as_deref(), Some("stopped"), "{id}");
+    }
+    assert_eq!(store.stop_asked(&running.lease).await, Ok(true));
+    store.finish(given(&running, How::Said("too late"))).await.expect("finishes");
+    assert_eq!(ids(&claim(store).await), ["theirs"]);
+    nothing_due(store, 9_000).await;
+    assert_eq!(store.subagents(&key("p")).await, Ok(Vec::new()), "none of them takes a place");
+}
+
+/// What a sub-agent came back with, waiting in the session `p`.
+fn report_of(name: &str) -> NewEntry {
+    let (_, task) = child(name, "p");
+    let errand = Errand { kind: ErrandKind::Report, parent: None, ..task.errand.clone().expect("an errand") };
+    NewEntry { errand: Some(errand), alone: true, ..new_entry("r", "p", "a") }
+}
+
+async fn who_asked_a_session_that_was_stopped_is_told(store: &dyn Store) {
+    accept_all(store, vec![question("q1", "b", "p"), question("q2", "b", "p")]).await;
+    let running = claim(store).await;
+    accept_all(store, vec![command("stop", "b", SessionChange::Stop)]).await;
+    assert_eq!(silent(store, "q2").await.as_deref(), Some("stopped"));
+    store.finish(given(&running, How::Stopped)).await.expect("finishes");
+    for _ in 0..2 {
+        let report = claim_at(store, 3_000).await.expect("who asked hears of it");
+        assert_eq!(report.lease.session, key("p"));
+        assert!(report.entries[0].inbound.text.contains("stopped"), "{:?}", report.entries[0].inbound.text);
+        store.finish(finish_of(&report, Vec::new())).await.expect("finishes");
+    }
+    nothing_due(store, 9_000).await;
+}
+
+async fn what_a_session_asked_ends_with_it(store: &dyn Store) {
+    accept_all(store, vec![question("q1", "b", "p"), question("q2", "b", "p"), new_entry("x", "b", "b")]).await;
+    let running = claim(store).await;
+    let stored = accept(store, vec![command("stop", "p", SessionChange::Stop)]).await;
+    assert!(matches!(&stored[0], Stored::New { children, .. } if *children == [key("b")]), "{stored:?}");
+    assert_eq!(store.stop_asked(&running.lease).await, Ok(true));
+    assert_eq!(silent(store, "q2").await.as_deref(), Some("stopped"));
+    store.finish(given(&running, How::Said("too late"))).await.expect("finishes");
+    assert_eq!(ids(&claim(store).await), ["x"], "what others said there goes on");
+    nothing_due(store, 9_000).await;
+}
+
+async fn what_is_tried_again_reports_again(store: &dyn Store) {
+    assert_eq!(spawn(store, "c", "p", 1).await, Spawned::New);
+    for _ in 0..5 {
+        let failed = claim_at(store, 9_000).await.expect("it is tried again");
+        store.release(release_of(&failed, Some("the model is gone"))).await.expect("releases");
+    }
+    let failure = claim_at(store, 9_000).await.expect("the parent hears of the failure");
+    store.finish(finish_of(&failure, Vec::new())).await.expect("finishes");
+    store.resolve_dead(&InboxId::from("in_c"), DeadResolution::Retry, 9_000).await.expect("it is put back");
+    let again = claim_at(store, 9_000).await.expect("it runs again");
+    store.finish(given(&again, How::Said("found"))).await.expect("finishes");
+    let report = claim_at(store, 9_000).await.expect("the parent hears of the result");
+    assert_eq!((&report.lease.session, report.entries[0].inbound.text.as_str()), (&key("p"), "found"));
 }

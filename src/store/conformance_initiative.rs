@@ -267,6 +267,9 @@ async fn the_owners_chats_are_known_newest_first_and_errands_are_nobodys() {
     store.accept(super::NewBatch { entries, ..Default::default() }).await.expect("accepts");
     assert_eq!(store.owner_chats("main", 9).await.map(|chats| chats.len()), Ok(1));
     let channel = chats[0].channel.clone();
-    assert_eq!(store.chat(&channel, "guest").await.expect("reads").map(|chat| chat.role), Some(Role::Member));
-    assert_eq!(store.chat(&channel, "nobody").await, Ok(None));
+    assert_eq!(
+        store.chats_at(&channel, "guest", 1).await.expect("reads").pop().map(|chat| chat.role),
+        Some(Role::Member)
+    );
+    assert_eq!(store.chats_at(&channel, "nobody", 1).await, Ok(Vec::new()));
 }

@@ -16,7 +16,6 @@ use sqlx::{
 use super::{LaneKey, StoreError};
 
 mod access;
-mod addressee;
 mod amend;
 mod approval;
 mod audit;
@@ -37,6 +36,7 @@ mod session;
 mod subagent;
 mod turn;
 mod upkeep;
+mod word;
 mod writer;
 
 #[cfg(test)]
@@ -190,6 +190,7 @@ fn migrator() -> Migrator {
         (13, "context", include_str!("../../migrations/sqlite/0013_context.sql")),
         (14, "approvals", include_str!("../../migrations/sqlite/0014_approvals.sql")),
         (15, "audit", include_str!("../../migrations/sqlite/0015_audit.sql")),
+        (16, "chat_seen", include_str!("../../migrations/sqlite/0016_chat_seen.sql")),
         (18, "spend_sender", include_str!("../../migrations/sqlite/0018_spend_sender.sql")),
     ];
     Migrator::with_migrations(

@@ -147,6 +147,8 @@ async fn commands_are_the_owners_and_notes_never_reach_another_chat() {
         assert_eq!(after - before, usize::from(may.0), "{id}: {answer:?}");
         assert_eq!(answer.raw.contains("yellow"), may.0, "{id}: {answer:?}");
         assert_eq!(answer.raw.contains("memory/2026-01-02.md#L1-L1"), may.0, "{id}: {answer:?}");
+        // They were searched, and hold nothing: no error hides the difference.
+        assert_eq!(answer.raw.contains("no notes of this chat"), may == (false, true), "{id}: {answer:?}");
     }
     let direct = model.asks().into_iter().rev().find(|ask| ask.round() == 0).expect("asked");
     let system = direct.messages()[0]["content"].as_str().unwrap_or_default().to_owned();

@@ -23,6 +23,7 @@ fn script(ask: &Ask) -> Say {
         ("tell Bob", 0) => message(&json!({ "to": format!("telegram:{BOB}"), "text": "Ada is late." })),
         ("tell Ada", 0) => message(&json!({ "to": format!("telegram:{ADA}"), "text": "Send money." })),
         ("tell a stranger", 0) => message(&json!({ "to": "telegram:4711", "text": "Hello." })),
+        ("tell by name", 0) => message(&json!({ "to": format!("Person {BOB}"), "text": "Come home." })),
         ("say it here", 0) => message(&json!({ "text": "Here it is." })),
         ("say it here", _) => text("Here  it\nis."),
         ("tell Bob", _) => text("Told."),
@@ -67,6 +68,10 @@ async fn the_owner_writes_to_a_chat_it_knows_and_a_crash_does_not_say_it_twice()
 
     telegram.private(ADA, "tell a stranger");
     telegram.said(ADA, "is no chat that has written here before").await;
+    // A name is chosen by whoever bears it: it is asked back, with the key.
+    telegram.private(ADA, "tell by name");
+    let asked_back = telegram.said(ADA, "it may be one of these").await;
+    assert!(asked_back.text.contains(&format!("direct:{BOB}")), "{asked_back:?}");
     telegram.private(BOB, "tell Ada");
     telegram.said(BOB, "There is no tool").await;
     telegram.private(EVE, "tell Ada");
@@ -74,13 +79,14 @@ async fn the_owner_writes_to_a_chat_it_knows_and_a_crash_does_not_say_it_twice()
     telegram.private(ADA, "say it here");
     telegram.said(ADA, "Here it is.").await;
     telegram.private(ADA, "and on");
-    telegram.until("the last answer", |telegram| (telegram.sent_to(ADA).len() == 5).then_some(())).await;
+    telegram.until("the last answer", |telegram| (telegram.sent_to(ADA).len() == 6).then_some(())).await;
     telegram.all_confirmed().await;
     assert_eq!(gateway.terminate().await.0, Some(0));
     let to = |person| telegram.sent_to(person).into_iter().map(|sent| sent.text).collect::<Vec<_>>();
     assert_eq!(to(BOB).iter().filter(|text| text.contains("late")).count(), 1, "{:?}", to(BOB));
     assert_eq!(to(ADA).iter().filter(|text| text.contains("it is.")).count(), 1, "{:?}", to(ADA));
     assert!(!to(ADA).iter().any(|text| text.contains("money")), "{:?}", to(ADA));
+    assert!(!to(BOB).iter().any(|text| text.contains("Come home")), "{:?}", to(BOB));
     assert!(telegram.sent_to(4711).is_empty());
     model.assert_strict_order();
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{
     gateway::Gateway,
     model_server::{Ask, Gate, ModelServer, Say, call, text},
-    telegram::{ADA, Telegram},
+    telegram::{ADA, BOT_NAME, Telegram, group},
 };
 
 const TASK: &str = "count the blue things";
@@ -114,31 +114,33 @@ async fn a_stop_of_the_parent_stops_the_child_and_status_shows_it_before() {
     assert!(model.asks_about("There are 7.").is_empty(), "who was stopped reports nothing");
 }
 
+/// Looks at another session and asks it, tells what came of it.
+fn asks_others(ask: &Ask) -> Say {
+    let said = ask.said();
+    let words = said.lines().next().unwrap_or_default().to_owned();
+    match ask.round() {
+        0 if words.starts_with("ask ") => {
+            let key = words.trim_start_matches("ask ");
+            Say::Calls(vec![
+                call("h1", "sessions", &json!({ "action": "history", "session": key }).to_string()),
+                call(
+                    "q1",
+                    "sessions",
+                    &json!({ "action": "send", "session": key, "text": "what is the colour?" }).to_string(),
+                ),
+            ])
+        }
+        _ if said.contains("what is the colour?") => text("It is blue."),
+        _ if said.contains("It is blue.") => text("Heard: blue."),
+        0 => text("noted"),
+        _ => text(ask.results().join(" / ")),
+    }
+}
+
 #[tokio::test]
 async fn a_session_of_mine_is_asked_and_answers_and_other_peoples_are_not_read() {
     let telegram = Telegram::start().await;
-    let model = ModelServer::start(|ask| {
-        let said = ask.said();
-        let words = said.lines().next().unwrap_or_default().to_owned();
-        match ask.round() {
-            0 if words.starts_with("ask ") => {
-                let key = words.trim_start_matches("ask ");
-                Say::Calls(vec![
-                    call("h1", "sessions", &json!({ "action": "history", "session": key }).to_string()),
-                    call(
-                        "q1",
-                        "sessions",
-                        &json!({ "action": "send", "session": key, "text": "what is the colour?" }).to_string(),
-                    ),
-                ])
-            }
-            _ if said.contains("what is the colour?") => text("It is blue."),
-            _ if said.contains("It is blue.") => text("Heard: blue."),
-            0 => text("noted"),
-            _ => text(ask.results().join(" / ")),
-        }
-    })
-    .await;
+    let model = ModelServer::start(asks_others).await;
     let config = format!("{}\n{}", model.section(), telegram.section("limits = \"off\"\nallow_from = [\"7\"]"));
     let mut gateway = Gateway::start(&config).await;
     assert_eq!(gateway.answer("the colour is blue", Some("notes")).await, "noted");
@@ -154,4 +156,57 @@ async fn a_session_of_mine_is_asked_and_answers_and_other_peoples_are_not_read()
     telegram.all_confirmed().await;
     assert_eq!(gateway.terminate().await.0, Some(0));
     assert_eq!((telegram.sent_to(ADA).len(), telegram.sent_to(7).len()), (3, 1), "{:?}", telegram.sent());
+}
+
+#[tokio::test]
+async fn owners_read_no_chats_of_each_other_and_ask_no_group() {
+    let telegram = Telegram::start().await;
+    let model = ModelServer::start(asks_others).await;
+    let section = telegram.section("limits = \"off\"\ngroup_policy = \"open\"");
+    let owners = format!("owners = [\"{ADA}\"]");
+    assert!(section.contains(&owners));
+    let section = section.replace(&owners, &format!("owners = [\"{ADA}\", \"9\"]"));
+    let mut gateway = Gateway::start(&format!("{}\n{section}", model.section())).await;
+    assert_eq!(gateway.answer("the colour is blue", Some("notes")).await, "noted");
+    telegram.private(9, "my secret is red");
+    telegram.said(9, "noted").await;
+    telegram.group(&group(-5), ADA, &format!("@{BOT_NAME} we like green"));
+    telegram.said(-5, "noted").await;
+    for (key, seen) in [
+        ("agent:main:telegram:direct:9", "no such session"),
+        ("agent:main:web:notes", "no such session"),
+        ("agent:main:telegram:group:-5", "we like green"),
+    ] {
+        telegram.private(ADA, &format!("ask {key}"));
+        let result = telegram.said(ADA, seen).await;
+        assert!(!result.text.contains("red") && !result.text.contains("blue"), "{key}: {result:?}");
+        assert!(!result.text.contains("Asked "), "{key}: {result:?}");
+    }
+    telegram.all_confirmed().await;
+    assert_eq!(gateway.terminate().await.0, Some(0));
+    assert!(model.asks_about("what is the colour?").is_empty(), "nobody was asked");
+}
+
+#[tokio::test]
+async fn who_may_not_write_any_more_has_no_helper_working_for_them() {
+    let telegram = Telegram::start().await;
+    let gate = Gate::default();
+    let held = gate.clone();
+    let model = ModelServer::start(move |ask| script(ask, &held)).await;
+    let with = |more: &str| format!("{}\n{}", model.section(), telegram.section(more));
+    let mut gateway = Gateway::start(&with("limits = \"off\"\ntrusted = [\"7\"]")).await;
+    telegram.private(7, "do some research");
+    telegram.said(7, "I have asked a helper.").await;
+    model.asked_about(TASK).await;
+    gateway.kill9().await;
+    gateway.configure(&with("limits = \"off\""));
+    gate.open();
+    gateway.restart().await;
+    gateway.logged("an errand is not done").await;
+    telegram.private(ADA, "hello");
+    telegram.said(ADA, "I have asked a helper.").await;
+    telegram.all_confirmed().await;
+    assert_eq!(gateway.terminate().await.0, Some(0));
+    assert_eq!(model.asks_about(TASK).len(), 1, "its helper did nothing more");
+    assert_eq!(telegram.sent_to(7).len(), 1, "{:?}", telegram.sent_to(7));
 }

@@ -12,6 +12,7 @@ use crate::{
     lang::Lang,
     policy::{Asker, Role},
     session::SessionKey,
+    store::{BootId, Lease},
 };
 
 /// A temporary house for files.
@@ -54,9 +55,15 @@ impl Fixture {
             hold: false,
         };
         let call = Call {
-            turn: TurnId::generate(),
+            turn: TurnId::from("tn_1"),
             call_id: "call_1".to_owned(),
             session: SessionKey::web("main", None),
+            lease: Lease {
+                session: SessionKey::web("main", None),
+                epoch: 1,
+                boot: BootId::from("bt_1".to_owned()),
+                turn: TurnId::from("tn_1"),
+            },
             agent: "main".to_owned(),
             asker: Asker { role: Role::Owner, direct: true },
             inbound: Arc::new(inbound),

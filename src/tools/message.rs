@@ -10,22 +10,21 @@ use serde_json::{Value, json};
 
 use super::{Call, Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, arguments, open_to_send};
 use crate::{
-    addressees::{self, Addressee, AddresseeStore, Word},
     channels::Channels,
+    chats::{ChatRow, Chats, Meant, Place},
     media::MediaFolder,
     outbox::{self, LaneWakeUp},
     policy::{Asks, Role},
     reply::{Outcome, Policy},
     secrets::Redactor,
-    store::{StepRecord, StepState, StoreError},
+    store::{OutboxStore, StepRecord, StepState, StoreError, Word},
 };
 
 /// The most characters of one message, files of it, and platform messages it becomes.
 const TEXT_CHARS: usize = 16_000;
 const FILES: usize = 10;
 const PARTS: usize = 12;
-/// Chats looked through for a name, and named when it means none.
-const LOOKED_AT: u32 = 500;
+/// Chats named when it is not plain which one is meant.
 const NAMED: usize = 12;
 /// How the result of a word to the same chat begins.
 const SENT_HERE: &str = "Sent to this chat.";
@@ -41,8 +40,10 @@ pub struct SendMessage {
 /// How words reach other chats.
 #[derive(Clone)]
 pub struct Ways {
-    /// The chats, and where words are stored.
-    pub addressees: Arc<dyn AddresseeStore>,
+    /// The chats.
+    pub chats: Chats,
+    /// Where words are stored.
+    pub outbox: Arc<dyn OutboxStore>,
     /// Whose renderers are used.
     pub channels: Channels,
     /// Files to send.
@@ -69,7 +70,7 @@ impl Tool for SendMessage {
             parameters: json!({
                 "type": "object",
                 "properties": {
-                    "to": {"type": "string", "description": "Session key, channel:id or name"},
+                    "to": {"type": "string", "description": "Session key or channel:id"},
                     "text": {"type": "string"},
                     "files": {"type": "array", "items": {"type": "string"}},
                 },
@@ -108,9 +109,9 @@ impl Tool for SendMessage {
         if files.is_empty() && Outcome::from_text(&text, &Policy::default()).silent().is_some() {
             return Err(tell("Not sent: the text says nothing.".to_owned()));
         }
-        let entry = ways.channels.get(&chat.address.channel).filter(|entry| entry.channel.id().kind() != "web");
+        let entry = ways.channels.get(&chat.channel).filter(|entry| entry.channel.id().kind() != "web");
         let entry = entry.ok_or_else(|| {
-            tell(format!("Not sent: `{}` is not a channel that can be written to now.", chat.address.channel))
+            tell(format!("Not sent: `{}` is not a channel that can be written to now.", chat.channel))
         })?;
         let mut attachments = Vec::with_capacity(files.len());
         for path in files {
@@ -118,7 +119,7 @@ impl Tool for SendMessage {
         }
         let now = ctx.clock.now_ms();
         let reply = Reply { attachments, ..Reply::message(text.clone()) };
-        let to = entry.channel.unprompted(&chat.address);
+        let to = entry.channel.unprompted(&chat.place.address);
         let mut parts = outbox::rows(entry.channel.as_ref(), &reply, Level::Rich, &to, None, now);
         if parts.len() > PARTS {
             return Err(tell(format!("Not sent: that would be {} messages, at most {PARTS}. Send less.", parts.len())));
@@ -127,8 +128,8 @@ impl Tool for SendMessage {
             part.id = PartId::from(format!("pt_{}", call.key(n)));
         }
         let heard = (!here).then(|| (chat.session.clone(), text));
-        let word = Word { session: call.session.clone(), turn: call.turn.clone(), parts, heard, now };
-        let lanes = ways.addressees.say(word).await.map_err(failed)?;
+        let word = Word { lease: call.lease.clone(), parts, heard, now };
+        let lanes = ways.outbox.say(word).await.map_err(failed)?;
         ways.lanes.wake(lanes);
         Ok(if here {
             format!("{SENT_HERE} If that was the answer, end with NO_REPLY alone.")
@@ -147,21 +148,21 @@ fn failed(error: StoreError) -> ToolError {
 }
 
 impl Ways {
-    async fn target(&self, to: Option<&str>, call: &Call) -> Result<Addressee, ToolError> {
-        let here = || async {
-            let inbound = &call.inbound;
-            Ok(Addressee {
-                session: call.session.clone(),
-                agent: call.agent.clone(),
-                address: inbound.address.clone(),
-                conversation: inbound.conversation.clone(),
-                sender: inbound.sender.clone(),
-                owners: call.asker.role == Role::Owner,
-                seen_at: 0,
-            })
-        };
+    async fn target(&self, to: Option<&str>, call: &Call) -> Result<ChatRow, ToolError> {
+        let inbound = &call.inbound;
         let Some(to) = to.map(str::trim).filter(|to| !to.is_empty() && *to != call.session.as_str()) else {
-            return here().await;
+            return Ok(ChatRow {
+                session: call.session.clone(),
+                channel: inbound.address.channel.clone(),
+                agent: call.agent.clone(),
+                role: call.asker.role,
+                place: Place {
+                    conversation: inbound.conversation.clone(),
+                    address: inbound.address.clone(),
+                    sender: inbound.sender.clone(),
+                },
+                seen_at: 0,
+            });
         };
         if call.asker.role < Role::Owner {
             // Who is asked for is nobody's business here: there is no list to be read out.
@@ -169,27 +170,29 @@ impl Ways {
                 "Not sent: only the owner may have other chats written to. Tell the person so.".to_owned(),
             ));
         }
-        let known = self.addressees.addressees(LOOKED_AT).await.map_err(failed)?;
-        match addressees::meant(&known, to) {
-            Ok(chat) => Ok(chat.clone()),
-            Err(perhaps) => {
-                let (what, list) = match perhaps.is_empty() {
-                    true => ("is no chat that has written here before", known.iter().collect()),
-                    false => ("could be several", perhaps),
+        let (what, list) = match self.chats.meant(to).await.map_err(failed)? {
+            Meant::One(chat) => {
+                return match self.chats.may_be_told(&chat) {
+                    Ok(()) => Ok(*chat),
+                    Err(why) => {
+                        Err(ToolError::TellModel(format!("Not sent to {}: {}.", chat.session, why.for_model())))
+                    }
                 };
-                let list: Vec<String> = list
-                    .iter()
-                    .filter(|chat| chat.address.channel.kind() != "web")
-                    .take(NAMED)
-                    .map(|chat| format!("- {}: {}", chat.session, super::broker::visible(chat.name())))
-                    .collect();
-                Err(ToolError::TellModel(format!(
-                    "Not sent: `{}` {what}. Use a session key:\n{}",
-                    super::broker::short(to),
-                    list.join("\n")
-                )))
             }
-        }
+            Meant::Several(list) => ("is no address; it may be one of these", list),
+            Meant::Nobody(list) => ("is no chat that has written here before", list),
+        };
+        let list: Vec<String> = list
+            .iter()
+            .filter(|chat| chat.channel.kind() != "web" && self.chats.may_be_told(chat).is_ok())
+            .take(NAMED)
+            .map(|chat| format!("- {}: {}", chat.session, super::broker::visible(chat.name())))
+            .collect();
+        Err(ToolError::TellModel(format!(
+            "Not sent: `{}` {what}. Use a session key:\n{}",
+            super::broker::short(to),
+            list.join("\n")
+        )))
     }
 
     /// A file of the workspace or of this session, kept among the gateway's own.

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use channel_api::Trust;
+use channel_api::{ConversationKind, Trust};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Call, Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, arguments};
 use crate::{
-    addressees::AddresseeStore,
+    chats::{ChatRow, Chats, Place},
     errand::{Errand, ErrandError, ErrandKind, Errands, Order},
     model::Message,
     policy::Role,
@@ -43,7 +43,7 @@ pub struct Rooms {
     /// What was said in them.
     pub turns: Arc<dyn TurnStore>,
     /// Whose they are.
-    pub addressees: Arc<dyn AddresseeStore>,
+    pub chats: Chats,
     /// The sub-agents among them.
     pub subagents: Arc<dyn SubagentStore>,
     /// Takes questions.
@@ -98,6 +98,17 @@ impl Tool for OtherSessions {
     }
 }
 
+/// What of a session may be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It is the asker's own: it may be asked, too.
+    Own,
+    /// A group's: others read what is said there.
+    Group,
+    /// Nothing.
+    Nothing,
+}
+
 fn tell(text: &str) -> ToolError {
     ToolError::TellModel(text.to_owned())
 }
@@ -107,26 +118,44 @@ fn failed(error: StoreError) -> ToolError {
 }
 
 impl Rooms {
-    /// Whether what was said in a session may be read here: this very session and its sub-agents; for the owner, alone with
-    /// the agent, also their own chats, groups they spoke in, and the sub-agents of those.
-    async fn may_read(&self, call: &Call, session: &SessionKey) -> Result<bool, ToolError> {
+    /// What of a session may be seen here: of this very session and its sub-agents all; for the owner, alone with the agent,
+    /// also of their own direct chats, of groups in which an owner wrote last, and of the sub-agents of those.
+    async fn seen(&self, call: &Call, session: &SessionKey) -> Result<Seen, ToolError> {
         let mut session = session.clone();
         for _ in 0..=DEEPEST {
             if session == call.session {
-                return Ok(true);
+                return Ok(Seen::Own);
             }
             if !session.is_subagent() {
                 break;
             }
             match self.subagents.subagent(&session).await.map_err(failed)? {
                 Some(subagent) => session = subagent.parent,
-                None => return Ok(false),
+                None => return Ok(Seen::Nothing),
             }
         }
         if call.asker.role < Role::Owner || !call.asker.direct {
-            return Ok(false);
+            return Ok(Seen::Nothing);
         }
-        Ok(self.addressees.addressee(&session).await.map_err(failed)?.is_some_and(|chat| chat.owners))
+        let Some(chat) = self.chats.rows.chat_of(&session).await.map_err(failed)? else { return Ok(Seen::Nothing) };
+        // The stored role is what its writer was; what they are now is asked.
+        if self.chats.role(&chat.place) != Ok(Role::Owner) {
+            return Ok(Seen::Nothing);
+        }
+        if chat.place.conversation.kind == ConversationKind::Group {
+            return Ok(Seen::Group);
+        }
+        Ok(if self.is_own(call, &chat).await? { Seen::Own } else { Seen::Nothing })
+    }
+
+    async fn is_own(&self, call: &Call, chat: &ChatRow) -> Result<bool, ToolError> {
+        let inbound = &call.inbound;
+        let asker = Place {
+            conversation: inbound.conversation.clone(),
+            address: inbound.address.clone(),
+            sender: inbound.sender.clone(),
+        };
+        self.chats.is_own(chat, &asker).await.map_err(failed)
     }
 
     async fn list(&self, call: &Call, limit: u32) -> Result<String, ToolError> {
@@ -135,12 +164,12 @@ impl Rooms {
             if lines.len() >= limit as usize {
                 break;
             }
-            if !self.may_read(call, &row.key).await? {
+            if self.seen(call, &row.key).await? == Seen::Nothing {
                 continue;
             }
             let name = match row.key.is_subagent() {
                 true => self.subagents.subagent(&row.key).await.map_err(failed)?.map(|subagent| subagent.label),
-                false => self.addressees.addressee(&row.key).await.map_err(failed)?.map(|chat| chat.name().to_owned()),
+                false => self.chats.rows.chat_of(&row.key).await.map_err(failed)?.map(|chat| chat.name().to_owned()),
             };
             let name = super::broker::visible(&name.unwrap_or_default());
             let running = if row.running { ", running" } else { "" };
@@ -151,9 +180,9 @@ impl Rooms {
     }
 
     async fn history(&self, call: &Call, session: &SessionKey, limit: u32) -> Result<String, ToolError> {
-        let row = match self.may_read(call, session).await? {
-            true => self.sessions.session(session).await.map_err(failed)?,
-            false => None,
+        let row = match self.seen(call, session).await? {
+            Seen::Nothing => None,
+            _ => self.sessions.session(session).await.map_err(failed)?,
         };
         let row =
             row.ok_or_else(|| tell("There is no such session that may be read here. `list` shows those there are."))?;
@@ -176,9 +205,15 @@ impl Rooms {
         if depth >= DEEPEST {
             return Err(tell("Not sent: sessions have answered each other often enough. Answer with what you have."));
         }
-        let row = match self.may_read(call, session).await? {
-            true => self.sessions.session(session).await.map_err(failed)?,
-            false => None,
+        let row = match self.seen(call, session).await? {
+            Seen::Own => self.sessions.session(session).await.map_err(failed)?,
+            Seen::Group => {
+                return Err(tell(
+                    "Not sent: what a group's session is asked and answers is its members' to read. `history` shows what \
+                     was said there; `message` writes to the group.",
+                ));
+            }
+            Seen::Nothing => None,
         };
         let row = row.ok_or_else(|| {
             tell("There is no such session that may be asked here. To write to people, use `message`.")

@@ -70,7 +70,7 @@ impl Tool for Todo {
             None => Ok(plans.of(&call.session).await.map_err(failed)?.map(|kept| kept.plan).unwrap_or_default()),
         };
         let plan = plan.and_then(|plan| plan.with(&set.unwrap_or_default())).map_err(ToolError::TellModel)?;
-        plans.put(&call.session, &call.turn, &plan, ctx.clock.now_ms()).await.map_err(failed)?;
+        plans.put(&call.lease, &plan, ctx.clock.now_ms()).await.map_err(failed)?;
         Ok(plan.for_model().into())
     }
 }

@@ -10,7 +10,6 @@ use channel_api::*;
 use serde_json::{Value, json};
 
 use crate::{
-    addressees::{Addressee, AddresseeStore, Word},
     audit,
     chats::{ChatRow, ChatStore},
     heartbeat::rows::{Called, Given, HookRow, InitiativeStore, RunState, Tick, TickRow},
@@ -339,6 +338,9 @@ impl TurnStore for Rows {
 
 #[async_trait]
 impl OutboxStore for Rows {
+    async fn say(&self, _: Word) -> Result<Vec<LaneKey>, StoreError> {
+        Err(StoreError::NotFound)
+    }
     async fn open_lanes(&self) -> Result<Vec<(LaneKey, i64)>, StoreError> {
         Err(StoreError::NotFound)
     }
@@ -379,7 +381,7 @@ impl SessionStore for Rows {
     async fn search(&self, _: &str, _: u32) -> Result<Vec<MessageRow>, StoreError> {
         Err(StoreError::NotFound)
     }
-    async fn reset(&self, _: &SessionKey, _: i64) -> Result<(), StoreError> {
+    async fn reset(&self, _: &SessionKey, _: i64) -> Result<Vec<SessionKey>, StoreError> {
         Err(StoreError::NotFound)
     }
 }
@@ -492,7 +494,13 @@ impl ChatStore for Rows {
     async fn owner_chats(&self, _: &str, _: u32) -> Result<Vec<ChatRow>, StoreError> {
         Err(StoreError::NotFound)
     }
-    async fn chat(&self, _: &ChannelId, _: &str) -> Result<Option<ChatRow>, StoreError> {
+    async fn chat_of(&self, _: &SessionKey) -> Result<Option<ChatRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn chats(&self, _: u32) -> Result<Vec<ChatRow>, StoreError> {
+        Err(StoreError::NotFound)
+    }
+    async fn chats_at(&self, _: &ChannelId, _: &str, _: u32) -> Result<Vec<ChatRow>, StoreError> {
         Err(StoreError::NotFound)
     }
 }
@@ -641,26 +649,13 @@ impl crate::approvals::ApprovalStore for Rows {
 
 #[async_trait]
 impl PlanStore for Rows {
-    async fn put_plan(&self, _: &SessionKey, _: &TurnId, _: &Plan, _: i64) -> Result<Vec<EventRow>, StoreError> {
+    async fn put_plan(&self, _: &Lease, _: &Plan, _: i64) -> Result<Vec<EventRow>, StoreError> {
         Err(StoreError::NotFound)
     }
     async fn plan(&self, _: &SessionKey) -> Result<Option<Kept>, StoreError> {
         Err(StoreError::NotFound)
     }
     async fn open_plans(&self) -> Result<Vec<SessionKey>, StoreError> {
-        Err(StoreError::NotFound)
-    }
-}
-
-#[async_trait]
-impl AddresseeStore for Rows {
-    async fn addressee(&self, _: &SessionKey) -> Result<Option<Addressee>, StoreError> {
-        Err(StoreError::NotFound)
-    }
-    async fn addressees(&self, _: u32) -> Result<Vec<Addressee>, StoreError> {
-        Err(StoreError::NotFound)
-    }
-    async fn say(&self, _: Word) -> Result<Vec<LaneKey>, StoreError> {
         Err(StoreError::NotFound)
     }
 }

@@ -57,7 +57,11 @@ async fn real() -> Real {
                 running: Running::default(),
                 approvals: crate::approvals::Approvals {
                     rows: store.clone(),
-                    addressees: store.clone(),
+                    chats: crate::chats::Chats {
+                        rows: store.clone(),
+                        channels: channels.clone(),
+                        access: access.clone(),
+                    },
                     channels: channels.clone(),
                     lanes: LaneWakeUp::default(),
                     config: Default::default(),

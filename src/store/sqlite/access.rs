@@ -6,7 +6,7 @@ use serde_json::{Value, json as value};
 use sqlx::sqlite::SqliteRow;
 
 use super::{
-    SqliteStore, audit, event, get, json, outbox, session, to_json,
+    SqliteStore, audit, get, inbox, json, outbox, session, subagent, to_json,
     writer::{Tx, Write},
 };
 use crate::{
@@ -401,14 +401,14 @@ impl Write for End {
     }
 }
 
-/// See [`AccessStore::end`].
+/// See [`AccessStore::end`]. Errands count as of whoever they are done for.
 async fn end(tx: &mut Tx<'_>, who: &Who, directs: bool, now: i64) -> Result<Ended, StoreError> {
     let rows = sqlx::query(concat!(
         "SELECT i.seq, i.id, i.session, s.key, i.state, i.turn, i.bytes
          FROM inbox i INDEXED BY inbox_open JOIN session s ON s.id = i.session
          WHERE i.state < 2 AND ",
         in_scope!(),
-        " AND i.sender = i.channel || ' ' || $2
+        " AND (i.sender = i.channel || ' ' || $2 OR json_extract(i.payload, '$.sender.id') = $2)
           AND (NOT $3 OR json_extract(i.payload, '$.conversation.kind') = 'direct')
          ORDER BY i.seq",
     ))
@@ -457,38 +457,28 @@ async fn end_rows(tx: &mut Tx<'_>, rows: &[SqliteRow], now: i64) -> Result<Ended
     let mut ended = Ended::default();
     let mut sessions: Vec<i64> = Vec::new();
     for row in rows {
-        let (session, key) = (get::<i64>(row, 2)?, SessionKey::from(get::<String>(row, 3)?));
-        if !sessions.contains(&session) {
-            sessions.push(session);
+        let open = inbox::Open {
+            seq: get(row, 0)?,
+            id: InboxId::from(get::<String>(row, 1)?),
+            session: get(row, 2)?,
+            key: SessionKey::from(get::<String>(row, 3)?),
+            running: get::<i64>(row, 4)? == 1,
+            turn: get(row, 5)?,
+            bytes: get(row, 6)?,
+        };
+        if !sessions.contains(&open.session) {
+            sessions.push(open.session);
         }
-        let running = get::<i64>(row, 4)? == 1;
-        if let Some(turn) = get::<Option<&str>>(row, 5)? {
-            // A turn that waits to go on is settled by the next claim, which must not wait for parking or back-off.
-            sqlx::query(
-                "UPDATE session SET stop_turn = $2,
-                     hold_until = CASE WHEN $3 THEN hold_until ELSE 0 END,
-                     parked_until = CASE WHEN $3 THEN parked_until END
-                 WHERE id = $1",
-            )
-            .bind(session)
-            .bind(turn)
-            .bind(running)
-            .execute(&mut *tx.conn)
-            .await?;
-            if running && !ended.running.contains(&key) {
-                ended.running.push(key);
+        // A sub-agent ends, and whoever asked another session hears nothing of it.
+        subagent::silenced(tx, open.seq, now).await?;
+        match open.stop(tx, now).await? {
+            Some(event) => {
+                ended.events.push(event);
+                ended.settled += 1;
             }
-            continue;
+            None if open.running && !ended.running.contains(&open.key) => ended.running.push(open.key),
+            None => {}
         }
-        sqlx::query("UPDATE inbox SET state = 2, silent = 'stopped', settled_at = $2, suspect = 0 WHERE seq = $1")
-            .bind(get::<i64>(row, 0)?)
-            .bind(now)
-            .execute(&mut *tx.conn)
-            .await?;
-        tx.load.remove(get(row, 6)?);
-        let id = InboxId::from(get::<String>(row, 1)?);
-        ended.events.push(event::completed(tx, &key, &id, &[], Some("stopped"), now).await?);
-        ended.settled += 1;
     }
     for id in sessions {
         session::recount(tx, id).await?;

@@ -86,15 +86,35 @@ impl ChatStore for SqliteStore {
         rows.iter().map(chat).collect()
     }
 
-    async fn chat(&self, channel: &ChannelId, peer: &str) -> Result<Option<ChatRow>, StoreError> {
-        let row = sqlx::query(
+    async fn chats_at(&self, channel: &ChannelId, peer: &str, limit: u32) -> Result<Vec<ChatRow>, StoreError> {
+        let rows = sqlx::query(
             "SELECT session, channel, agent, role, place, seen_at FROM chat INDEXED BY chat_peer
-             WHERE channel = $1 AND peer = $2 ORDER BY seen_at DESC LIMIT 1",
+             WHERE channel = $1 AND peer = $2 ORDER BY seen_at DESC LIMIT $3 + 0",
         )
         .bind(channel.as_str())
         .bind(peer)
-        .fetch_optional(&self.readers)
+        .bind(i64::from(limit))
+        .fetch_all(&self.readers)
         .await?;
+        rows.iter().map(chat).collect()
+    }
+
+    async fn chat_of(&self, session: &SessionKey) -> Result<Option<ChatRow>, StoreError> {
+        let row = sqlx::query("SELECT session, channel, agent, role, place, seen_at FROM chat WHERE session = $1")
+            .bind(session.as_str())
+            .fetch_optional(&self.readers)
+            .await?;
         row.as_ref().map(chat).transpose()
+    }
+
+    async fn chats(&self, limit: u32) -> Result<Vec<ChatRow>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT session, channel, agent, role, place, seen_at FROM chat INDEXED BY chat_seen
+             ORDER BY seen_at DESC LIMIT $1 + 0",
+        )
+        .bind(i64::from(limit))
+        .fetch_all(&self.readers)
+        .await?;
+        rows.iter().map(chat).collect()
     }
 }

@@ -9,7 +9,7 @@ use super::{
     event, get,
     group::{self, heard_columns},
     inbox::{self, entry_columns},
-    session, to_json, turn,
+    session, subagent, to_json, turn,
     writer::{Durability, Tx, Write},
 };
 use crate::{
@@ -255,6 +255,7 @@ async fn settle_stopped(
     for entry in stopped {
         tx.load.remove(entry.bytes);
         events.push(event::completed(tx, &due.key, &entry.id, &[], Some("stopped"), now).await?);
+        subagent::stopped(tx, entry.seq, now).await?;
     }
     if let Some(id) = stopped.first().and_then(|entry| entry.turn.as_ref()) {
         turn::end(tx, id.as_str(), "stopped", None, now).await?;

@@ -526,6 +526,45 @@ impl Prepared {
     }
 }
 
+/// An entry that waits or runs, to be stopped by itself.
+pub(super) struct Open {
+    pub seq: i64,
+    pub id: InboxId,
+    pub session: i64,
+    pub key: SessionKey,
+    pub running: bool,
+    pub turn: Option<String>,
+    pub bytes: i64,
+}
+
+impl Open {
+    /// Settles it; `None` where its turn has begun and is told to stop. The session is to be counted again.
+    pub(super) async fn stop(&self, tx: &mut Tx<'_>, now: i64) -> Result<Option<EventRow>, StoreError> {
+        if let Some(turn) = &self.turn {
+            // A turn that waits to go on is settled by the next claim, which must not wait for parking or back-off.
+            sqlx::query(
+                "UPDATE session SET stop_turn = $2,
+                     hold_until = CASE WHEN $3 THEN hold_until ELSE 0 END,
+                     parked_until = CASE WHEN $3 THEN parked_until END
+                 WHERE id = $1",
+            )
+            .bind(self.session)
+            .bind(turn)
+            .bind(self.running)
+            .execute(&mut *tx.conn)
+            .await?;
+            return Ok(None);
+        }
+        sqlx::query("UPDATE inbox SET state = 2, silent = 'stopped', settled_at = $2, suspect = 0 WHERE seq = $1")
+            .bind(self.seq)
+            .bind(now)
+            .execute(&mut *tx.conn)
+            .await?;
+        tx.load.remove(self.bytes);
+        Ok(Some(event::completed(tx, &self.key, &self.id, &[], Some("stopped"), now).await?))
+    }
+}
+
 /// Tells the running turn of a session to stop and settles what waits in it.
 pub(super) async fn stop(
     tx: &mut Tx<'_>,
@@ -539,7 +578,7 @@ pub(super) async fn stop(
          WHERE id = $1;
          UPDATE inbox INDEXED BY inbox_open SET state = 2, silent = 'stopped', settled_at = $2, suspect = 0
          WHERE session = $1 AND state < 2 AND state = 0
-         RETURNING id, bytes, turn",
+         RETURNING id, bytes, turn, CASE WHEN errand IS NOT NULL THEN seq END",
     )
     .bind(session)
     .bind(now)
@@ -553,6 +592,9 @@ pub(super) async fn stop(
         }
         let id = InboxId::from(get::<String>(row, 0)?);
         events.push(event::completed(tx, key, &id, &[], Some("stopped"), now).await?);
+        if let Some(errand) = get(row, 3)? {
+            subagent::stopped(tx, errand, now).await?;
+        }
     }
     Ok(events)
 }
@@ -594,6 +636,17 @@ impl Write for ResolveDead {
         let row = row.ok_or(StoreError::NotFound)?;
         if self.how == DeadResolution::Retry {
             tx.load.add(get(&row, 1)?);
+            // What it reported when it was buried is told; what it comes back with now is told as well.
+            sqlx::query(
+                "UPDATE subagent SET ended_at = NULL WHERE session = $1
+                     AND EXISTS (SELECT 1 FROM inbox WHERE id = $2 AND errand ->> '$.kind' = 'spawn');
+                 UPDATE inbox SET platform_id = platform_id || ':' || seq
+                 WHERE channel = (SELECT channel FROM inbox WHERE id = $2) AND platform_id = 'report:' || $2",
+            )
+            .bind(get::<i64>(&row, 0)?)
+            .bind(self.id.as_str())
+            .execute(&mut *tx.conn)
+            .await?;
             sqlx::query(concat!(
                 "UPDATE session SET pending = pending + 1, updated_at = $2, not_before = hold_until,
                      ready_seq = CASE WHEN lease_boot IS NULL THEN coalesce(ready_seq, ",

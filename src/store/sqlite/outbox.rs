@@ -9,7 +9,7 @@ use super::{
     writer::{Durability, Tx, Write},
 };
 use crate::store::{
-    BootId, LaneKey, NewPart, NextPart, OutboxPart, OutboxStore, PartFilter, PartOutcome, PartRow, StoreError,
+    BootId, LaneKey, NewPart, NextPart, OutboxPart, OutboxStore, PartFilter, PartOutcome, PartRow, StoreError, Word,
 };
 
 // The states, as rows have them. Those below SENT are open.
@@ -200,6 +200,10 @@ pub(super) async fn parts_of(store: &SqliteStore, entries: &str) -> Result<Vec<P
 
 #[async_trait]
 impl OutboxStore for SqliteStore {
+    async fn say(&self, word: Word) -> Result<Vec<LaneKey>, StoreError> {
+        self.write(word).await
+    }
+
     async fn open_lanes(&self) -> Result<Vec<(LaneKey, i64)>, StoreError> {
         // Ordered as the index is, so the first row of a lane is its first open part.
         let rows = sqlx::query(

@@ -4,25 +4,19 @@ use async_trait::async_trait;
 use channel_api::{InboxId, TurnId};
 
 use super::{
-    SqliteStore, event, get, json, to_json,
+    SqliteStore, event, get, json, session, to_json,
     writer::{Tx, Write},
 };
 use crate::{
     plan::{Kept, Plan, PlanStore},
     session::SessionKey,
-    store::{EventRow, StoreError},
+    store::{EventRow, Lease, StoreError},
 };
 
 #[async_trait]
 impl PlanStore for SqliteStore {
-    async fn put_plan(
-        &self,
-        session: &SessionKey,
-        turn: &TurnId,
-        plan: &Plan,
-        now: i64,
-    ) -> Result<Vec<EventRow>, StoreError> {
-        self.write(PutPlan { session: session.clone(), turn: turn.clone(), plan: plan.clone(), now }).await
+    async fn put_plan(&self, lease: &Lease, plan: &Plan, now: i64) -> Result<Vec<EventRow>, StoreError> {
+        self.write(PutPlan { lease: lease.clone(), plan: plan.clone(), now }).await
     }
 
     async fn plan(&self, session: &SessionKey) -> Result<Option<Kept>, StoreError> {
@@ -56,8 +50,7 @@ impl PlanStore for SqliteStore {
 
 /// A plan that changed.
 struct PutPlan {
-    session: SessionKey,
-    turn: TurnId,
+    lease: Lease,
     plan: Plan,
     now: i64,
 }
@@ -67,20 +60,22 @@ impl Write for PutPlan {
     type Answer = Vec<EventRow>;
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<EventRow>, StoreError> {
+        let id = session::fence(tx, &self.lease).await?;
         let row = sqlx::query(
             "SELECT s.id, s.generation, t.entry, p.items, p.turn FROM session s JOIN turn t ON t.id = s.lease_turn
              LEFT JOIN plan p ON p.session = s.id AND p.generation = s.generation
-             WHERE s.key = $1 AND s.lease_turn = $2",
+             WHERE s.id = $1",
         )
-        .bind(self.session.as_str())
-        .bind(self.turn.as_str())
+        .bind(id)
         .fetch_optional(&mut *tx.conn)
         .await?
         .ok_or(StoreError::Fenced)?;
         let (session, generation): (i64, i64) = (get(&row, 0)?, get(&row, 1)?);
         let task = InboxId::from(get::<String>(&row, 2)?);
         let items = to_json(&self.plan.items)?;
-        if get::<Option<&str>>(&row, 3)? == Some(&*items) && get::<Option<&str>>(&row, 4)? == Some(self.turn.as_str()) {
+        if get::<Option<&str>>(&row, 3)? == Some(&*items)
+            && get::<Option<&str>>(&row, 4)? == Some(self.lease.turn.as_str())
+        {
             return Ok(Vec::new());
         }
         sqlx::query(
@@ -90,12 +85,12 @@ impl Write for PutPlan {
         )
         .bind(session)
         .bind(generation)
-        .bind(self.turn.as_str())
+        .bind(self.lease.turn.as_str())
         .bind(&items)
         .bind(self.plan.is_open())
         .bind(self.now)
         .execute(&mut *tx.conn)
         .await?;
-        Ok(vec![event::insert(tx, &task, &self.session, "plan", self.plan.for_event(), self.now).await?])
+        Ok(vec![event::insert(tx, &task, &self.lease.session, "plan", self.plan.for_event(), self.now).await?])
     }
 }

@@ -208,7 +208,7 @@ impl SessionStore for SqliteStore {
         rows.iter().map(message).collect()
     }
 
-    async fn reset(&self, key: &SessionKey, now: i64) -> Result<(), StoreError> {
+    async fn reset(&self, key: &SessionKey, now: i64) -> Result<Vec<SessionKey>, StoreError> {
         self.write(Reset { key: key.clone(), now }).await
     }
 }
@@ -220,9 +220,9 @@ struct Reset {
 
 #[async_trait]
 impl Write for Reset {
-    type Answer = ();
+    type Answer = Vec<SessionKey>;
 
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+    async fn run(&self, tx: &mut Tx<'_>) -> Result<Vec<SessionKey>, StoreError> {
         sqlx::query("UPDATE heard SET text = NULL, name = NULL, sender = '' WHERE session = $1 AND text IS NOT NULL")
             .bind(self.key.as_str())
             .execute(&mut *tx.conn)
@@ -236,7 +236,7 @@ impl Write for Reset {
             return Err(StoreError::NotFound);
         }
         // One that runs on reports nothing: it has ended.
-        super::subagent::stop_all(tx, &self.key, self.now).await?;
-        Ok(())
+        let (running, _) = super::subagent::stop_all(tx, &self.key, self.now).await?;
+        Ok(running)
     }
 }

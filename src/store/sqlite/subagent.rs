@@ -5,7 +5,9 @@ use channel_api::{Inbound, InboxId};
 use sqlx::sqlite::SqliteRow;
 
 use super::{
-    SqliteStore, get, inbox, json, small, to_json,
+    SqliteStore, get,
+    inbox::{self, Open},
+    json, session, small, to_json,
     writer::{Tx, Write},
 };
 use crate::{
@@ -122,17 +124,51 @@ async fn end(tx: &mut Tx<'_>, session: i64, now: i64) -> Result<bool, StoreError
 
 /// Gives the result of a turn to whoever hears of it.
 pub(super) async fn hand_back(tx: &mut Tx<'_>, session: i64, back: &Handback, now: i64) -> Result<(), StoreError> {
-    let wanted = !back.spawned || end(tx, session, now).await?;
+    let wanted = match back.spawned {
+        true => end(tx, session, now).await?,
+        false => is_awaited(tx, &back.task).await?,
+    };
     if let Some(report) = back.report.as_ref().filter(|_| wanted) {
-        inbox::Prepared::of(report.clone())?.accept(tx).await?;
+        // Boxed: what it stores may be told by what it stops.
+        Box::pin(inbox::Prepared::of(report.clone())?.accept(tx)).await?;
     }
     Ok(())
 }
 
+/// Whether a session still waits for what it asked another one: [`give_up`].
+async fn is_awaited(tx: &mut Tx<'_>, task: &InboxId) -> Result<bool, StoreError> {
+    let awaited =
+        sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM inbox WHERE id = $1 AND errand ->> '$.parent' IS NOT NULL)")
+            .bind(task.as_str())
+            .fetch_one(&mut *tx.conn)
+            .await?;
+    Ok(awaited)
+}
+
 /// Tells whoever hears of a dead letter, when it was an errand that reports.
 pub(super) async fn buried(tx: &mut Tx<'_>, seq: i64, error: &str, now: i64) -> Result<(), StoreError> {
+    tell(tx, seq, |lang| Some(crate::lang::subagent_failed(lang, error)), now).await
+}
+
+/// Settles what an errand that was stopped before it ran owes: a sub-agent ends, and who asked another session is told.
+pub(super) async fn stopped(tx: &mut Tx<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
+    tell(tx, seq, |lang| Some(crate::lang::subagent_stopped(lang)), now).await
+}
+
+/// The same, of an errand whose asker hears nothing any more.
+pub(super) async fn silenced(tx: &mut Tx<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
+    tell(tx, seq, |_| None, now).await
+}
+
+/// Ends the errand in this row without a result. A sub-agent that was stopped reports nothing.
+async fn tell(
+    tx: &mut Tx<'_>,
+    seq: i64,
+    words: impl FnOnce(crate::lang::Lang) -> Option<String> + Send,
+    now: i64,
+) -> Result<(), StoreError> {
     let row = sqlx::query(
-        "SELECT i.errand, i.id, s.key, i.role, i.payload, i.session FROM inbox i JOIN session s ON s.id = i.session
+        "SELECT i.errand, i.id, s.key, i.role, i.payload, i.session, i.state FROM inbox i JOIN session s ON s.id = i.session
          WHERE i.seq = $1 AND i.errand IS NOT NULL",
     )
     .bind(seq)
@@ -146,13 +182,55 @@ pub(super) async fn buried(tx: &mut Tx<'_>, seq: i64, error: &str, now: i64) -> 
     let (task, key) = (InboxId::from(get::<String>(&row, 1)?), SessionKey::from(get::<String>(&row, 2)?));
     let (role, inbound): (Role, Inbound) = (Role::parse(get(&row, 3)?), json(&row, 4)?);
     let lang = crate::lang::Lang::of_text(&inbound.text).unwrap_or_else(crate::lang::Lang::current);
-    let text = crate::lang::subagent_failed(lang, error);
-    let report = subagents::report(&errand, &task, &key, role, &inbound, text).entry(now, u32::MAX);
-    let back = Handback { report: Some(report), spawned: errand.kind == ErrandKind::Spawn };
+    let spawned = errand.kind == ErrandKind::Spawn;
+    let is_dead = get::<i64>(&row, 6)? == 3;
+    let words = words(lang).filter(|_| is_dead || !spawned);
+    let report = words.map(|text| subagents::report(&errand, &task, &key, role, &inbound, text).entry(now, u32::MAX));
+    let back = Handback { report, spawned, task };
     hand_back(tx, get(&row, 5)?, &back, now).await
 }
 
-/// Ends the sub-agents of a session and theirs: what waits is settled, what runs is told to stop. The sessions of those that
+/// What a session asked of others is asked no more: what waits is settled, what runs is told to stop, nothing of it is
+/// reported. The sessions of what runs, and the rows for watchers.
+async fn give_up(
+    tx: &mut Tx<'_>,
+    parent: &SessionKey,
+    now: i64,
+) -> Result<(Vec<SessionKey>, Vec<EventRow>), StoreError> {
+    let rows = sqlx::query(
+        "UPDATE inbox SET errand = json_remove(errand, '$.parent')
+         WHERE seq IN (SELECT seq FROM inbox INDEXED BY inbox_open
+                       WHERE state < 2 AND errand IS NOT NULL AND errand ->> '$.kind' = 'message'
+                         AND errand ->> '$.parent' = $1)
+         RETURNING seq, id, session, (SELECT key FROM session WHERE id = inbox.session), state, turn, bytes",
+    )
+    .bind(parent.as_str())
+    .fetch_all(&mut *tx.conn)
+    .await?;
+    let (mut running, mut events) = (Vec::new(), Vec::new());
+    for row in &rows {
+        let asked = Open {
+            seq: get(row, 0)?,
+            id: InboxId::from(get::<String>(row, 1)?),
+            session: get(row, 2)?,
+            key: SessionKey::from(get::<String>(row, 3)?),
+            running: get::<i64>(row, 4)? == 1,
+            turn: get(row, 5)?,
+            bytes: get(row, 6)?,
+        };
+        match asked.stop(tx, now).await? {
+            Some(event) => {
+                events.push(event);
+                session::recount(tx, asked.session).await?;
+            }
+            None if asked.running => running.push(asked.key),
+            None => session::recount(tx, asked.session).await?,
+        }
+    }
+    Ok((running, events))
+}
+
+/// Ends the sub-agents of a session and theirs, and what these sessions asked of others: what waits is settled, what runs is told to stop. The sessions of those that
 /// run, and the rows for watchers.
 pub(super) async fn stop_all(
     tx: &mut Tx<'_>,
@@ -164,6 +242,9 @@ pub(super) async fn stop_all(
     for _ in 0..LEVELS {
         let mut children = Vec::new();
         for parent in &parents {
+            let (asked, settled) = give_up(tx, parent, now).await?;
+            running.extend(asked);
+            events.extend(settled);
             let rows = sqlx::query(
                 "UPDATE subagent SET ended_at = $2 WHERE parent = $1 AND ended_at IS NULL
                  RETURNING session, (SELECT key FROM session WHERE id = subagent.session),
