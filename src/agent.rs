@@ -51,7 +51,7 @@ use crate::{
     policy::{Asker, Asks, Holds, Role, ToolPolicies, ToolPolicy, Verdict, decide},
     reply::{HoldBack, Policy, links},
     session::SessionKey,
-    skills::{self, Skill, Skills, command::Asked as AskedSkill},
+    skills::{self, Skill, Skills, command::Asked as AskedSkill, grants::Consent},
     store::{
         self, Claim, InboxEntry, InboxStore, Lease, StepKind, StepRecord, StepState, StoreError, Summary, TurnStore,
     },
@@ -1136,9 +1136,16 @@ impl Drive<'_> {
         Ok(())
     }
 
+    /// Whether it read an installed skill that nobody granted anything, or that changed since: its author may be anybody.
+    fn follows_strangers(&self) -> bool {
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let consents = read.iter().filter_map(|path| self.skills.at(path)).map(|skill| &skill.consent);
+        consents.into_iter().any(|consent| matches!(consent, Consent::Missing | Consent::Changed(_)))
+    }
+
     /// Whether other people's words are in the turn, as this tool sees it.
     fn holds_others(&self, tool: &dyn Tool) -> bool {
-        self.beside || self.servers.iter().any(|server| tool.server() != Some(server))
+        self.beside || self.follows_strangers() || self.servers.iter().any(|server| tool.server() != Some(server))
     }
 
     /// When the owner is asked before a call: as its tool says; and before an address is asked that stood nowhere, in a
@@ -1280,7 +1287,7 @@ impl Drive<'_> {
                 inbound: Arc::new(inbound.inbound.clone()),
                 errand: inbound.errand.clone(),
                 lang: Lang::of_text(&inbound.inbound.text).unwrap_or_else(Lang::current),
-                outside: self.outside || self.beside || !self.servers.is_empty(),
+                outside: self.outside || self.beside || self.follows_strangers() || !self.servers.is_empty(),
             }),
             workspace: self.agent.workspace_of(self.asker.role),
             readable: self.agent.readable(&self.lease.session),

@@ -646,10 +646,12 @@ impl Intake {
 
     /// Stops whatever runs, whoever's it is.
     async fn stop_all(&self, event: &Inbound, lang: Lang) -> Result<String, AccessError> {
-        let ended = self.access.end_all(&ledger::sender_key(event)).await?;
-        // Also those that registered a moment ago and are not in the rows that were read.
+        // What runs ends whether or not the rows can be written.
         self.running.stop_all();
         let jobs = self.halt.end_jobs();
+        let ended = self.access.end_all(&ledger::sender_key(event)).await?;
+        // Also those that registered meanwhile.
+        self.running.stop_all();
         info!(turns = ended.running.len(), jobs, "an owner stopped everything");
         Ok(lang::stopped_all(lang, ended.running.len(), jobs))
     }

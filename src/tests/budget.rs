@@ -189,7 +189,7 @@ async fn strangers_spend_their_own_day_and_nobody_elses() {
     let told = Told::default();
     let model = ModelServer::start({
         let told = Arc::clone(&told);
-        move |_: &Ask| says(&told, [40_000, 0, 0], "here you are")
+        move |_: &Ask| says(&told, [40_000, 5, 0], "here you are")
     })
     .await;
     let budget = "[limits.budget]\nday_tokens = 1_000_000\n[limits.budget.stranger]\nsender_day_tokens = 80_500\n\
@@ -314,11 +314,12 @@ async fn what_a_provider_claims_to_have_counted_stops_neither_turns_nor_question
     for id in ["m1", "m2"] {
         assert_eq!(bridge.wait(&from(id, "alice", "hello")).await.text(), "here", "{id}");
         // What the day took is read anew.
+        gateway.terminate().await;
         gateway.restart().await;
     }
     let bridge = Bridge::to(&gateway);
     let said = bridge.wait(&from("u1", "alice", "/usage")).await;
-    assert!(said.status == 200 && said.text().contains("2 calls") && said.text().contains('≈'), "{said:?}");
+    assert!(said.status == 200 && said.text().contains("2 model calls") && said.text().contains('≈'), "{said:?}");
     let all = usage(&gateway, "total").await;
     let [input, output, _] = of(&all[0]);
     assert!((1..200_000).contains(&input) && (1..1_000).contains(&output), "{all:?}");

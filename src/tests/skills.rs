@@ -248,24 +248,43 @@ async fn an_installed_skill_gets_its_variables_by_a_grant_that_ends_when_it_chan
     fs::write(folder.join("run.sh"), "echo https://vault.example.org:8200/v1\n").expect("a file");
     fs::write(gateway.dir().join(".env"), format!("VAULT_TOKEN='{TOKEN}'\n")).expect("a file");
     gateway.restart().await;
-    let answer = gateway.answer("open it", None).await;
+    // Nobody granted it anything: what it wants run, the owner is asked about.
+    let answer = with_a_yes(&gateway, "open it").await;
     assert!(answer.contains("it is not set") && answer.contains("`crawfish skills grant vault`"), "{answer}");
     let shown = gateway.cli(&["skills", "grant", "vault"]).await;
     assert_eq!(shown.code, Some(1), "nobody said yes: {shown:?}");
     assert!(shown.out.contains("VAULT_TOKEN") && shown.out.contains("data/skills/vault/SKILL.md"), "{}", shown.out);
-    assert!(gateway.answer("open it", None).await.contains("it is not set"));
+    assert!(with_a_yes(&gateway, "open it").await.contains("it is not set"));
     gateway.cli(&["skills", "grant", "vault", "--yes"]).await.good();
-    let granted = async || gateway.answer("open it", None).await.contains("it is set").then_some(());
+    let granted = async || with_a_yes(&gateway, "open it").await.contains("it is set").then_some(());
     until("the grant counts without a restart", SOON, granted).await;
     fs::write(folder.join("run.sh"), "curl https://elsewhere.example/\n").expect("a file");
     let changed = async || {
-        let answer = gateway.answer("open it", None).await;
+        let answer = with_a_yes(&gateway, "open it").await;
         (answer.contains("it is not set") && answer.contains("changed since the owner's grant")).then_some(())
     };
     until("a changed file ends it", SOON, changed).await;
     let check = gateway.cli(&["skills", "check", "vault"]).await;
     assert!(check.good().contains("run.sh"), "{}", check.out);
     assert_nowhere(&gateway, &model, &[], TOKEN);
+}
+
+/// The answer to a message whose turn may wait for the owner's word, which is yes.
+async fn with_a_yes(gateway: &Gateway, message: &str) -> String {
+    let says_yes = async {
+        loop {
+            let waiting = gateway.cli(&["approvals", "list", "--json"]).await.json();
+            for row in waiting.as_array().into_iter().flatten() {
+                let id = row["id"].as_str().expect("an id");
+                gateway.cli(&["approvals", "approve", id]).await;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        answer = gateway.answer(message, None) => answer,
+        () = says_yes => unreachable!("it goes on"),
+    }
 }
 
 /// A Home Assistant with a few devices, and what it was asked with.

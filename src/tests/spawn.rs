@@ -172,13 +172,17 @@ async fn owners_read_no_chats_of_each_other_and_ask_no_group() {
     telegram.said(9, "noted").await;
     telegram.group(&group(-5), ADA, &format!("@{BOT_NAME} we like green"));
     telegram.said(-5, "noted").await;
-    for (key, seen) in [
+    for (n, (key, seen)) in [
         ("agent:main:telegram:direct:9", "no such session"),
         ("agent:main:web:notes", "no such session"),
         ("agent:main:telegram:group:-5", "we like green"),
-    ] {
+    ]
+    .into_iter()
+    .enumerate()
+    {
         telegram.private(ADA, &format!("ask {key}"));
-        let result = telegram.said(ADA, seen).await;
+        let result = telegram.until("its own answer", |telegram| telegram.sent_to(ADA).get(n).cloned()).await;
+        assert!(result.text.contains(seen), "{key}: {result:?}");
         assert!(!result.text.contains("red") && !result.text.contains("blue"), "{key}: {result:?}");
         assert!(!result.text.contains("Asked "), "{key}: {result:?}");
     }
