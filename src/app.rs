@@ -63,7 +63,7 @@ use crate::{
     },
     outbox::LaneWakeUp,
     plan::{PlanStore, Plans},
-    policy::ToolPolicy,
+    policy::{Asker, Role, ToolPolicy},
     schedule::{Scheduler, Schedules, rows::ScheduleStore},
     secrets::{Redactor, Secret},
     settlements::{Kv, Settlements},
@@ -281,7 +281,15 @@ pub fn build_memories(loaded: &Loaded, store: &Arc<dyn Store>, clock: &Arc<dyn C
 /// The same with those who see, hear and speak, where their sections can be used: for listings.
 pub fn all_tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
     let senses = look_at_senses(loaded, clock).unwrap_or_default();
-    Parts { senses, ..tool_parts(loaded, clock) }
+    Parts { senses, described: loaded.config.schedule.enabled, ..tool_parts(loaded, clock) }
+}
+
+/// Every tool that a turn of this configuration can be offered, those of skills and the approved ones of MCP servers among
+/// them: for listings. Nothing is started.
+pub fn every_tool(loaded: &Loaded, skills: &Arc<Skills>, clock: &Arc<dyn Clock>) -> Registry {
+    let parts = all_tool_parts(loaded, clock);
+    let own = works(loaded, &parts).with_tools_of(skills, &Registry::builtin(&parts));
+    open_mcp(loaded, clock).joined(&own, Asker { role: Role::Owner, direct: true })
 }
 
 /// Who would see, hear and speak in a gateway of this configuration.
@@ -762,7 +770,11 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         .collect();
 
     let previews = Arc::clone(&store) as Arc<dyn TurnStore>;
-    let sweep = live::sweep(Arc::clone(&previews), channels.clone(), Arc::clone(&clock), life.stopping.clone());
+    let sweep = {
+        let (previews, channels) = (Arc::clone(&previews), channels.clone());
+        let (clock, stopping) = (Arc::clone(&clock), life.stopping.clone());
+        move || live::sweep(Arc::clone(&previews), channels.clone(), Arc::clone(&clock), stopping.clone())
+    };
     let worker = Arc::new(Worker {
         inbox: Arc::clone(&store) as Arc<dyn InboxStore>,
         previews,
@@ -863,15 +875,22 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     life.edge("marks", keeper.run(abort.clone()));
     life.front("http", http.serve(listener, channels_listener, abort.clone()));
     let mcp = agents.get("main").map(|agent| agent.mcp.clone()).unwrap_or_default();
-    life.front("mcp", mcp.run(abort.clone()));
+    let (until, keep) = (abort.clone(), move |abort: CancellationToken| mcp.clone().run(abort));
+    life.front("mcp", lifecycle::renewing("mcp", Arc::clone(&clock), abort.clone(), move || keep(until.clone())));
     let commands = agents.get("main").map(|agent| agent.works.commands.clone()).unwrap_or_default();
-    life.edge("sandbox", try_sandbox(config.tools.exec.enabled, commands, stopping.clone()));
+    let (enabled, until) = (config.tools.exec.enabled, stopping.clone());
+    life.renewed("sandbox", &clock, move || try_sandbox(enabled, commands.clone(), until.clone()));
     life.station("worker", worker.run(stopping.clone(), drained));
-    life.station("previews", sweep);
-    life.station("skills", skills::watch::run(shelf, Arc::clone(&clock), stopping.clone()));
-    life.station("heartbeat", heartbeat.run(stopping.clone()));
-    life.station("schedule", scheduler.run(stopping.clone()));
-    life.station("memory", memories.follow(stopping.clone()));
+    // What stands on the store alone is begun anew when it panics; the others hold what a panic would lose.
+    life.renewed("previews", &clock, sweep);
+    let (watching, now) = (stopping.clone(), Arc::clone(&clock));
+    life.renewed("skills", &clock, move || skills::watch::run(Arc::clone(&shelf), Arc::clone(&now), watching.clone()));
+    let (heartbeat, until) = (Arc::new(heartbeat), stopping.clone());
+    life.renewed("heartbeat", &clock, move || Arc::clone(&heartbeat).run(until.clone()));
+    let (scheduler, until) = (Arc::new(scheduler), stopping.clone());
+    life.renewed("schedule", &clock, move || Arc::clone(&scheduler).run(until.clone()));
+    let until = stopping.clone();
+    life.renewed("memory", &clock, move || memories.clone().follow(until.clone()));
     life.station("delivery", delivery.run(stopping.clone(), abort));
     let adapters: Vec<(Arc<dyn Channel>, ChannelContext)> = channels
         .all()
@@ -879,9 +898,15 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         .filter_map(|entry| Some((Arc::clone(&entry.channel), contexts.get(entry.channel.id())?.clone())))
         .collect();
     life.station("channels", supervisor::run(adapters, health));
-    let upkeep =
-        upkeep::run(Arc::clone(&store), media, Arc::clone(&clock), ready_flag.clone(), stopping, Arc::clone(&damaged));
-    life.station("upkeep", upkeep);
+    let upkeep = {
+        let (store, clock) = (Arc::clone(&store), Arc::clone(&clock));
+        let (ready, damaged) = (ready_flag.clone(), Arc::clone(&damaged));
+        move || {
+            let (store, media, clock) = (Arc::clone(&store), Arc::clone(&media), Arc::clone(&clock));
+            upkeep::run(store, media, clock, ready.clone(), stopping.clone(), Arc::clone(&damaged))
+        }
+    };
+    life.renewed("upkeep", &clock, upkeep);
     data.announce(&boot, &url)?;
     ready_flag.started();
     channel_api::crash_point!("start.ready");

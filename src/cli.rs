@@ -47,7 +47,7 @@ struct Arguments {
     #[arg(long, global = true)]
     insecure_perms: bool,
     /// The language of this program's own lines. 界面语言。
-    #[arg(long, global = true, value_name = "en|zh")]
+    #[arg(long, global = true, value_name = "en|zh", value_parser = ["en", "zh"])]
     lang: Option<String>,
     #[command(subcommand)]
     verb: Verb,

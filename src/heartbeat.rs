@@ -121,7 +121,7 @@ struct Goal {
 
 impl Heartbeat {
     /// Runs until `stopping`.
-    pub async fn run(self, stopping: CancellationToken) {
+    pub async fn run(self: Arc<Self>, stopping: CancellationToken) {
         let mut pulses: Vec<Pulse> = self.beats.iter().map(|_| Pulse::default()).collect();
         while !stopping.is_cancelled() {
             let mut wait = LOOK_AROUND;

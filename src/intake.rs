@@ -32,7 +32,6 @@ use crate::{
     lang::{self, Lang},
     ledger::{self, Ledger},
     marks::{Marked, Marks},
-    model::failover::Down,
     outbox::{self, Answers, LaneWakeUp},
     plan::Plans,
     policy::Role,
@@ -405,17 +404,11 @@ impl Intake {
             .collect()
     }
 
-    /// The models that have given no answer for long.
+    /// The models that have given no answer for long, or wait for the owner to do something.
     fn model_lines(&self, lang: Lang) -> String {
         let now = self.clock.now_ms();
         let down = self.health.models().down(self.clock.monotonic());
-        let line = |down: Down| {
-            format!(
-                "\n{}",
-                lang::model_down(lang, down.model, supervisor::ago(lang, now, Some(down.since_ms)), down.why)
-            )
-        };
-        down.into_iter().map(line).collect()
+        down.iter().map(|down| format!("\n{}", down.line(lang, now))).collect()
     }
 
     /// What a change or a deletion of an earlier message does: it passes the gate by its sender, and is theirs alone to

@@ -1474,9 +1474,9 @@ catalogue! {
         en: "The provider gave no answer, trying again.",
         zh: "模型服务没有给出回答，正在重试。",
     }
-    model_down(name, ago, why) {
-        en: "Model {name} has given no answer since {ago}: {why}",
-        zh: "模型 {name} 自 {ago} 起没有给出回答：{why}",
+    model_down(name, ago, minutes, why) {
+        en: "Model {name} has given no answer since {ago} and is tried again in {minutes} min: {why}",
+        zh: "模型 {name} 自 {ago} 起没有给出回答，{minutes} 分钟后再试：{why}",
     }
     model_no_rule() {
         en: "no rule of the scripted model matches this message",

@@ -1,8 +1,9 @@
 //! Every task's owner: names, ends, the drain, and the exit code when one dies unexpectedly.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use channel_api::Clock;
+use futures_util::FutureExt as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span};
@@ -22,6 +23,11 @@ pub struct Lifecycle {
 
 /// How long the fronts have to say goodbye after `abort`.
 const GOODBYE: Duration = Duration::from_millis(1500);
+
+/// The pauses before a task that panicked is begun anew, in seconds; the last one repeats.
+const PAUSES: [u64; 4] = [1, 5, 15, 60];
+/// A task that ran this long has got over its last panic.
+const HEALTHY: Duration = Duration::from_secs(300);
 
 /// How a gateway ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +65,19 @@ impl Lifecycle {
             name
         };
         self.stations.spawn(task.instrument(info_span!("task", name)));
+    }
+
+    /// Runs a station that can be begun anew: `begin` makes it from nothing but what is shared. When it panics (a machine
+    /// that has no thread to give for a moment is enough), it is begun again after a pause, and the gateway goes on.
+    pub fn renewed<T>(
+        &mut self,
+        name: &'static str,
+        clock: &Arc<dyn Clock>,
+        begin: impl Fn() -> T + Send + Sync + 'static,
+    ) where
+        T: Future<Output = ()> + Send + 'static,
+    {
+        self.station(name, renewing(name, Arc::clone(clock), self.stopping.clone(), begin));
     }
 
     /// Runs a task that ends by itself once `abort` is cancelled, after a word to whoever is connected (the HTTP side).
@@ -115,6 +134,32 @@ impl Lifecycle {
         self.fronts.shutdown().await;
         self.edges.shutdown().await;
         died.map_or(Ended::Cleanly, Ended::TaskDied)
+    }
+}
+
+/// Runs what `begin` makes until it ends by itself, and begins it anew, after a pause, each time it panics before `stopping`.
+pub async fn renewing<T: Future<Output = ()>>(
+    name: &'static str,
+    clock: Arc<dyn Clock>,
+    stopping: CancellationToken,
+    begin: impl Fn() -> T,
+) {
+    let mut failures = 0;
+    loop {
+        let began = clock.monotonic();
+        if AssertUnwindSafe(async { begin().await }).catch_unwind().await.is_ok() {
+            return;
+        }
+        if clock.monotonic().saturating_sub(began) >= HEALTHY {
+            failures = 0;
+        }
+        let seconds = PAUSES[failures.min(PAUSES.len() - 1)];
+        failures += 1;
+        error!(task = name, seconds, "a task panicked and is begun anew");
+        tokio::select! {
+            () = clock.sleep(Duration::from_secs(seconds)) => {}
+            () = stopping.cancelled() => return,
+        }
     }
 }
 
@@ -189,6 +234,35 @@ mod tests {
         life.station("delivery", async {});
         let ended = life.run(&SystemClock::new(), Duration::ZERO, Duration::ZERO).await;
         assert_eq!(ended, Ended::TaskDied("delivery"));
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_begun_anew_after_a_pause() {
+        let mut life = Lifecycle::new();
+        let clock = Arc::new(channel_api::contract::FakeClock::at(0));
+        let (begun, mut seen) = tokio::sync::mpsc::unbounded_channel();
+        let (shared, stopping) = (Arc::clone(&clock) as Arc<dyn Clock>, life.stopping.clone());
+        let token = stopping.clone();
+        let began = std::sync::atomic::AtomicU64::new(0);
+        life.renewed("skills", &shared, move || {
+            let (begun, token) = (begun.clone(), token.clone());
+            let nth = began.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
+            async move {
+                begun.send(nth).unwrap();
+                assert!(nth > 2, "no thread");
+                token.cancelled().await;
+            }
+        });
+        assert_eq!(seen.recv().await, Some(1));
+        for (pause, next) in [(PAUSES[0], 2), (PAUSES[1], 3)] {
+            clock.until_sleeping(1).await;
+            assert!(seen.try_recv().is_err(), "not before its pause is over");
+            clock.advance(Duration::from_secs(pause));
+            assert_eq!(seen.recv().await, Some(next));
+        }
+        stopping.cancel();
+        let ended = life.run(&SystemClock::new(), Duration::from_secs(60), Duration::ZERO).await;
+        assert_eq!(ended, Ended::Cleanly);
     }
 
     #[tokio::test]

@@ -148,8 +148,15 @@ fn ends(mark: Mark) -> bool {
 }
 
 impl Keeper {
-    /// Keeps the marks until it is `ended`.
+    /// Keeps the marks until it is `ended`. A panic costs the marks that were under way, and nothing else.
     pub async fn run(mut self, ended: CancellationToken) {
+        while AssertUnwindSafe(self.keep(&ended)).catch_unwind().await.is_err() {
+            error!("the keeper of the marks panicked and begins anew");
+            self.clock.sleep(SETTLES).await;
+        }
+    }
+
+    async fn keep(&mut self, ended: &CancellationToken) {
         let mut rows: HashMap<InboxId, Row> = HashMap::new();
         let mut calls: JoinSet<(InboxId, Mark)> = JoinSet::new();
         loop {

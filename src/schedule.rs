@@ -290,7 +290,7 @@ pub struct Scheduler {
 
 impl Scheduler {
     /// Runs until `stopping`.
-    pub async fn run(self, stopping: CancellationToken) {
+    pub async fn run(self: Arc<Self>, stopping: CancellationToken) {
         while !stopping.is_cancelled() {
             let wait = match self.halt.is_on() {
                 true => LOOK_AROUND,

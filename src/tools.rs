@@ -119,6 +119,8 @@ pub struct Parts {
     pub redactor: Redactor,
     /// Sets schedules; `None` = not at all.
     pub schedules: Option<Schedules>,
+    /// Schedules are described although none can be set: for listings.
+    pub described: bool,
     /// How the web is reached; `None` = not at all.
     pub egress: Option<Arc<Egress>>,
     /// Who searches the web; `None` = nobody.
@@ -178,8 +180,8 @@ pub fn builtin(parts: &Parts) -> Vec<Arc<dyn Tool>> {
         )));
         tools.push(Arc::new(process::Process::new(parts.commands.clone(), parts.redactor.clone())));
     }
-    if let Some(schedules) = &parts.schedules {
-        tools.push(Arc::new(schedule::Schedule::new(schedules.clone())));
+    if parts.schedules.is_some() || parts.described {
+        tools.push(Arc::new(schedule::Schedule::new(parts.schedules.clone())));
     }
     if let Some(egress) = &parts.egress {
         tools.push(Arc::new(web_fetch::WebFetch::new(Arc::clone(egress))));

@@ -13,6 +13,7 @@ use crate::{
     config::{Env, Loaded, doors},
     inspect::{Method, Request},
     lang::{self, Lang},
+    model::failover::Down,
     supervisor,
 };
 
@@ -54,9 +55,12 @@ impl Channels {
             What::Probe { channel, json } => return reach::block_on(look(&loaded, channel.as_deref(), *json)),
         };
         reach::block_on(async {
-            let live = match reach::running(&loaded) {
-                Ok(Some(client)) => Some(ChannelRow::all(&client).await),
-                Ok(None) => None,
+            let (live, down) = match reach::running(&loaded) {
+                Ok(Some(client)) => {
+                    let (live, down) = ChannelRow::all(&client).await;
+                    (Some(live), down)
+                }
+                Ok(None) => (None, Vec::new()),
                 Err(exit) => return exit,
             };
             let rows = loaded.config.channels.iter().map(|(id, channel)| Row {
@@ -80,6 +84,9 @@ impl Channels {
                 let cells: Vec<Vec<String>> = rows.iter().map(|row| row.cells(live.is_some(), now, lang)).collect();
                 let head = lang::channels_head(lang);
                 show::table(&head.split(',').collect::<Vec<_>>(), &cells);
+                for down in &down {
+                    show::line(&down.line(lang, now));
+                }
             }
             Exit::Ok
         })
@@ -183,12 +190,14 @@ pub struct HealthRow {
 }
 
 impl ChannelRow {
-    /// The channels of a running gateway; none when it does not say: an older one knows less.
-    pub async fn all(client: &Client) -> Vec<Self> {
+    /// The channels of a running gateway, and the models that do not answer it; none when it does not say: an older one
+    /// knows less.
+    pub async fn all(client: &Client) -> (Vec<Self>, Vec<Down>) {
         let path = vec!["api".to_owned(), "channels".to_owned()];
         let request = Request { method: Method::Get, path, query: Vec::new(), body: json!({}) };
-        let rows = client.ask(&request).await.ok().map(|mut answer| answer["channels"].take());
-        rows.and_then(|rows| serde_json::from_value(rows).ok()).unwrap_or_default()
+        let mut answer = client.ask(&request).await.unwrap_or_default();
+        let (rows, down) = (answer["channels"].take(), answer["models_down"].take());
+        (serde_json::from_value(rows).unwrap_or_default(), serde_json::from_value(down).unwrap_or_default())
     }
 }
 

@@ -79,7 +79,7 @@ impl Doctor {
                 if let Ok(found) = client.ask(&AccessQuery::Pairings.request()).await {
                     access = serde_json::from_value(found).unwrap_or_default();
                 }
-                findings.extend(work::channels(&client, lang).await);
+                findings.extend(work::channels(&client, now, lang).await);
                 places = work::turned_away(&client).await;
                 let gateway = Reach::Gateway(client);
                 halted = gateway.value(&Query::Halted).await.is_ok_and(|answer| !answer["halted"].is_null());

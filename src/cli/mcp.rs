@@ -66,7 +66,7 @@ fn server(loaded: &Loaded, name: &str) -> Result<Arc<Server>, Exit> {
     all.iter().find(|server| server.name() == name).cloned().ok_or_else(|| {
         let known: Vec<&str> = all.iter().map(|server| server.name()).collect();
         eprintln!("{}", lang::mcp_unknown(Lang::current(), name, known.join(", ")));
-        Exit::Failure
+        Exit::NoInput
     })
 }
 

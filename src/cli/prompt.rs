@@ -16,8 +16,7 @@ use crate::{
     clock::SystemClock,
     config::Env,
     lang::Lang,
-    policy::{Asker, Role, Verdict, may_use},
-    tools::Registry,
+    policy::{Asker, Holds, Role, Verdict, decide},
 };
 
 /// Looks at the system prompt. 查看系统提示词。
@@ -31,8 +30,9 @@ pub struct Prompt {
 enum What {
     /// Prints it with the size of each section. 显示提示词及各部分大小。
     Show {
-        /// For a sender of this role: owner, trusted, member, stranger.
-        #[arg(long, default_value = "owner")]
+        /// For a sender of this role. 以这种角色的人的身份。
+        #[arg(long = "as", alias = "role", default_value = "owner")]
+        #[arg(value_parser = ["owner", "trusted", "member", "stranger"])]
         role: String,
         /// As it is on this channel.
         #[arg(long, default_value = "web:main")]
@@ -64,11 +64,13 @@ impl Prompt {
         };
         let role = Role::parse(role);
         let workspace = loaded.path(&loaded.config.agent.workspace);
-        let parts = app::all_tool_parts(&loaded, &clock);
-        let briefing = Briefing::new("main", workspace, shelf, clock, loaded.env.home());
-        let tools = app::works(&loaded, &parts).with_tools_of(&briefing.skills(), &Registry::builtin(&parts));
-        let asker = Asker { role, direct: true };
-        let specs = tools.narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow).specs();
+        let briefing = Briefing::new("main", workspace, shelf, Arc::clone(&clock), loaded.env.home());
+        let tools = app::every_tool(&loaded, &briefing.skills(), &clock);
+        let (asker, policies) = (Asker { role, direct: true }, loaded.config.tool_policies());
+        // What a turn may not use, it does not see: the same decision as its own.
+        let on = policies.of(&channel.clone().into(), []);
+        let offered = |name: &str, terms| decide(asker, name, terms, Holds::Own, on.iter().copied()) != Verdict::Deny;
+        let specs = tools.narrowed(offered).specs();
         let need = Need {
             mode: Mode::Full,
             role,

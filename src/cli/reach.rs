@@ -324,8 +324,13 @@ pub fn say_client(error: ClientError) -> Exit {
         ClientError::TooMany(seconds) => {
             eprintln!("{}", lang::cli_gateway_refused(lang, format!("429 ({seconds} s)")));
         }
-        ClientError::Refused(why) | ClientError::Invalid(why) => {
+        ClientError::Refused(why) => {
             eprintln!("{}", crate::terminal::escape(&lang::cli_gateway_refused(lang, why)));
+        }
+        // It would be refused again: what was asked is at fault, and not the gateway.
+        ClientError::Invalid(why) => {
+            eprintln!("{}", crate::terminal::escape(&lang::cli_gateway_refused(lang, why)));
+            return Exit::Data;
         }
     }
     Exit::Unavailable

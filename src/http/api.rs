@@ -23,7 +23,7 @@ use crate::{
     inspect::{self, Query},
     intake::pairing::{AccessError, AccessQuery},
     lang::Lang,
-    policy::{Asker, Role, Verdict, may_use},
+    policy::{Asker, Holds, Role, Verdict, decide},
     session::SessionKey,
     store::{DeadResolution, SpentBy, StoreError, Who},
 };
@@ -192,8 +192,11 @@ pub async fn prompt(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answe
     };
     let asker = Asker { role: Role::Owner, direct: true };
     let skills = agent.briefing.skills();
-    let tools = agent.works.with_tools_of(&skills, &agent.tools);
-    let tools = tools.narrowed(|_, terms| may_use(asker, terms) == Verdict::Allow);
+    let tools = agent.mcp.joined(&agent.works.with_tools_of(&skills, &agent.tools), asker);
+    let mut policies = agent.policies.of(&channel, []);
+    policies.push(&agent.policy);
+    let offered = |name: &str, terms| decide(asker, name, terms, Holds::Own, policies.iter().copied()) != Verdict::Deny;
+    let tools = tools.narrowed(offered);
     let brief = agent.briefing.brief(&need, &skills, &tools.specs());
     Ok(shown(json!({ "agent": agent.id, "text": brief.text, "sections": brief.sections })))
 }
@@ -301,7 +304,7 @@ fn not_decided(error: AccessError) -> Refusal {
     }
 }
 
-/// `GET /api/channels`: each with how it is.
+/// `GET /api/channels`: each with how it is; and the models that give no answer.
 pub async fn channels(State(server): Gateway) -> Answer {
     let health = server.http.health.all();
     let rows: Vec<Value> = server
@@ -320,7 +323,8 @@ pub async fn channels(State(server): Gateway) -> Answer {
             })
         })
         .collect();
-    Ok(shown(json!({ "channels": rows })))
+    let resting = server.http.health.models().down(server.http.clock.monotonic());
+    Ok(shown(json!({ "channels": rows, "models_down": resting })))
 }
 
 /// A listing as it is sent.

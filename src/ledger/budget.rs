@@ -261,12 +261,13 @@ impl BudgetConfig {
                 let key = format!("limits.budget.{of_tokens}{key}_tokens");
                 return Some(Reached { scope, key, limit: Limit::Tokens(limit) });
             }
-            if let Some(limit) = cost {
-                let next = next_cost.filter(|next| next.currency == limit.currency).map_or(0, |next| next.nano);
-                if used.costs.nano(limit.currency).saturating_add(next) > limit.nano {
-                    let key = format!("limits.budget.{of_cost}{key}_cost");
-                    return Some(Reached { scope, key, limit: Limit::Cost(limit) });
-                }
+            // A model without a price in this currency spends nothing of it, and answers on when it is used up.
+            if let Some(limit) = cost
+                && let Some(next) = next_cost.filter(|next| next.currency == limit.currency)
+                && used.costs.nano(limit.currency).saturating_add(next.nano) > limit.nano
+            {
+                let key = format!("limits.budget.{of_cost}{key}_cost");
+                return Some(Reached { scope, key, limit: Limit::Cost(limit) });
             }
         }
         None
@@ -306,6 +307,9 @@ mod tests {
         assert_eq!(check(general, Role::Member, &spent, 1, "0.2 CNY").as_deref(), Some(key));
         assert_eq!(check(general, Role::Member, &spent, 1, "0.2 USD"), None, "another currency");
         assert_eq!(check(general, Role::Member, &tally(10, "9 USD"), 1, ""), None);
+        let over = tally(10, "9 CNY");
+        assert_eq!(check(general, Role::Member, &over, 1, ""), None, "a model without a price costs nothing of it");
+        assert_eq!(check(general, Role::Member, &over, 1, "0 CNY").as_deref(), Some(key), "a priced one is not asked");
         let roles = "turn_tokens = 100\n[stranger]\nturn_tokens = 10\n[owner]\nturn_tokens = 1000";
         let key = |role| check(roles, role, &tally(50, ""), 51, "");
         assert_eq!(key(Role::Stranger).as_deref(), Some("limits.budget.stranger.turn_tokens"));

@@ -17,14 +17,19 @@ use std::{
 
 use async_trait::async_trait;
 use channel_api::Clock;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{Cause, Model, ModelError, ModelRequest, ModelResponse, Progress, cause::What, remote::Shown};
+use crate::{
+    lang::{self, Lang},
+    supervisor::ago,
+};
 
 /// How long a model rests after its first, its second and every later failure in a row.
 const REST: [Duration; 3] = [Duration::from_secs(30), Duration::from_secs(60), Duration::from_secs(300)];
-/// How long when only a person can help: a key, money, a name.
-const LONG_REST: Duration = Duration::from_secs(600);
+/// How long when only a person can help: a key, money, a name. Short enough that what they mended is soon seen.
+const LONG_REST: Duration = Duration::from_secs(300);
 /// The longest that a provider can ask for.
 const LONGEST_REST: Duration = Duration::from_secs(3_600);
 /// An owner hears of a model that has given no answer for this long.
@@ -174,6 +179,8 @@ struct Kept {
     since: Duration,
     since_ms: i64,
     why: String,
+    /// Only a person can help.
+    needs_a_person: bool,
     /// A call tries it now.
     probing: bool,
 }
@@ -185,8 +192,8 @@ struct Rest {
     why: String,
 }
 
-/// A model that has given no answer for a while.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A model that gives no answer: for a while already, or until a person does something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Down {
     /// Its name in the configuration.
     pub model: String,
@@ -194,6 +201,32 @@ pub struct Down {
     pub since_ms: i64,
     /// What it said last.
     pub why: String,
+    /// How long it still rests before one call tries it.
+    #[serde(rename = "again_in_s", with = "seconds")]
+    pub left: Duration,
+}
+
+/// Whole seconds.
+mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(time.as_secs())
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_secs)
+    }
+}
+
+impl Down {
+    /// For its owner.
+    pub fn line(&self, lang: Lang, now_ms: i64) -> String {
+        let ago = ago(lang, now_ms, Some(self.since_ms));
+        lang::model_down(lang, &self.model, ago, self.left.as_secs().div_ceil(60).max(1), &self.why)
+    }
 }
 
 impl Rests {
@@ -232,8 +265,15 @@ impl Rests {
             _ => return,
         };
         let mut kept = self.kept();
-        let fresh =
-            || Kept { failures: 0, until: now, since: now, since_ms: now_ms, why: String::new(), probing: false };
+        let fresh = || Kept {
+            failures: 0,
+            until: now,
+            since: now,
+            since_ms: now_ms,
+            why: String::new(),
+            needs_a_person: false,
+            probing: false,
+        };
         let kept = kept.entry(name.to_owned()).or_insert_with(fresh);
         // Calls that failed side by side are one failure.
         if kept.failures == 0 || now >= kept.until {
@@ -242,16 +282,24 @@ impl Rests {
         let rest = REST[(kept.failures - 1).min(REST.len() - 1)].max(asked_for);
         kept.until = kept.until.max(now.saturating_add(rest));
         kept.why = error.to_string();
+        kept.needs_a_person = matches!(error, ModelError::Fatal(_));
+        if kept.needs_a_person {
+            let seconds = kept.until.saturating_sub(now).as_secs();
+            tracing::warn!(model = name, seconds, why = kept.why, "a model rests; then one call tries it");
+        }
     }
 
-    /// The models that have given no answer for five minutes and more, for their owner.
+    /// The models that have given no answer for five minutes and more, and at once those that wait for their owner to do
+    /// something.
     pub fn down(&self, now: Duration) -> Vec<Down> {
         let kept = self.kept();
-        let long = kept.iter().filter(|(_, kept)| kept.failures > 1 && now.saturating_sub(kept.since) >= WORTH_TELLING);
+        let long = |kept: &Kept| kept.failures > 1 && now.saturating_sub(kept.since) >= WORTH_TELLING;
+        let long = kept.iter().filter(|(_, kept)| kept.needs_a_person || long(kept));
         let down = |(name, kept): (&String, &Kept)| Down {
             model: name.clone(),
             since_ms: kept.since_ms,
             why: kept.why.clone(),
+            left: kept.until.saturating_sub(now),
         };
         long.map(down).collect()
     }
@@ -313,8 +361,8 @@ mod tests {
             ("busy", ModelError::RetryAfter(at(120)), Some(120)),
             ("soon", ModelError::RetryAfter(at(2)), Some(30)),
             ("far", ModelError::RetryAfter(at(99_999)), Some(3_600)),
-            ("poor", ModelError::Fatal(Cause::new(What::Money)), Some(600)),
-            ("key", ModelError::Fatal(Cause::new(What::Key("key".to_owned(), 401))), Some(600)),
+            ("poor", ModelError::Fatal(Cause::new(What::Money)), Some(300)),
+            ("key", ModelError::Fatal(Cause::new(What::Key("key".to_owned(), 401))), Some(300)),
             ("odd", ModelError::Fatal(Cause::new(What::Status(400))), None),
             ("long", ModelError::TooLong("x".into()), None),
             ("gone", ModelError::Cancelled, None),
@@ -322,5 +370,12 @@ mod tests {
             rests.failed(name, &error, at(0), 0);
             assert_eq!(rests.pass(name, at(0)).err().map(|rest| rest.left.as_secs()), seconds, "{name}");
         }
+        // Their owner hears at once of those that wait for them, and how long they are left alone.
+        let down: Vec<_> = rests.down(at(60)).into_iter().map(|down| (down.model, down.left.as_secs())).collect();
+        assert_eq!(down, [("key".to_owned(), 240), ("poor".to_owned(), 240)]);
+        // A mended key is used from the first call that tries it.
+        assert_eq!(rests.pass("key", at(300)), Ok(()));
+        rests.answered("key");
+        assert_eq!(rests.down(at(300)).len(), 1);
     }
 }

@@ -25,11 +25,11 @@ const SHOWN: usize = 3;
 const ROWS: usize = 40;
 
 /// The tool.
-pub struct Schedule(Schedules);
+pub struct Schedule(Option<Schedules>);
 
 impl Schedule {
-    /// Over these schedules.
-    pub fn new(schedules: Schedules) -> Self {
+    /// Over these schedules; `None` where only the tool's description is asked for.
+    pub fn new(schedules: Option<Schedules>) -> Self {
         Self(schedules)
     }
 }
@@ -93,10 +93,11 @@ impl Tool for Schedule {
         }
         let creator = ScheduleRow::creator_of(&inbound.address.channel, &inbound.sender.id);
         let all = role == Role::Owner && inbound.conversation.kind == ConversationKind::Direct;
-        let now = self.0.clock.now_ms();
+        let schedules = self.0.as_ref().ok_or_else(|| tell("nothing can be set from here"))?;
+        let now = schedules.clock.now_ms();
         let own = async |id: Option<&str>| -> Result<ScheduleRow, ToolError> {
             let id = id.map(str::trim).filter(|id| !id.is_empty()).ok_or_else(|| tell("`id` is needed"))?;
-            let row = self.0.rows.schedule(id).await.map_err(|error| refused(error.into()))?;
+            let row = schedules.rows.schedule(id).await.map_err(|error| refused(error.into()))?;
             let row = row.filter(|row| all || row.creator == creator);
             row.ok_or_else(|| refused(SetError::NoSuch(id.chars().take(40).collect())))
         };
@@ -108,22 +109,22 @@ impl Tool for Schedule {
                     sender: inbound.sender.clone(),
                 };
                 let key = format!("{} {}", call.turn, call.call_id);
-                let row = self.0.add(&ask, place, role, &call.agent, &key).await.map_err(refused)?;
+                let row = schedules.add(&ask, place, role, &call.agent, &key).await.map_err(refused)?;
                 format!("Set {}.", told(&row, now))
             }
             "edit" => {
                 let row = own(id.as_deref()).await?;
-                let row = self.0.edit(&row.id, &ask).await.map_err(refused)?;
+                let row = schedules.edit(&row.id, &ask).await.map_err(refused)?;
                 format!("Changed {}.", told(&row, now))
             }
             "cancel" => {
                 let row = own(id.as_deref()).await?;
-                self.0.rows.cancel_schedule(&row.id).await.map_err(|error| refused(error.into()))?;
+                schedules.rows.cancel_schedule(&row.id).await.map_err(|error| refused(error.into()))?;
                 format!("Cancelled {} \"{}\".", row.id, row.title)
             }
             "list" => {
                 let filter = (!all).then_some(creator.as_str());
-                let rows = self.0.rows.schedules(filter).await.map_err(|error| refused(error.into()))?;
+                let rows = schedules.rows.schedules(filter).await.map_err(|error| refused(error.into()))?;
                 listed(&rows, now)
             }
             other => return Err(tell(&format!("`{other}` is not one of add, list, edit and cancel"))),

@@ -23,7 +23,7 @@ use crate::{
     data_dir,
     lang::{self, Lang},
     os,
-    policy::{Asker, Role, Verdict, may_use},
+    policy::{Asker, Holds, Role, Verdict, decide},
     skills::{Skill, Skills, State, Unmet},
     terminal,
     tools::Registry,
@@ -189,9 +189,12 @@ fn install(wanted: Option<&Value>) -> Option<String> {
 /// Which role gets which tools, in one line, and whether there are commands.
 pub fn tools(loaded: &Loaded, lang: Lang) -> Vec<Finding> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let registry = Registry::builtin(&app::all_tool_parts(loaded, &clock));
+    let registry = app::every_tool(loaded, &Arc::new(app::look_at_skills(loaded)), &clock);
+    let everywhere = loaded.config.tools.policy();
     let of = |role: Role, direct: bool| -> Vec<String> {
-        let tools = registry.narrowed(|_, terms| may_use(Asker { role, direct }, terms) == Verdict::Allow);
+        let asker = Asker { role, direct };
+        let offered = |name: &str, terms| decide(asker, name, terms, Holds::Own, [&everywhere]) != Verdict::Deny;
+        let tools = registry.narrowed(offered);
         tools.names().into_iter().map(str::to_owned).collect()
     };
     let [owner, trusted, member] = [Role::Owner, Role::Trusted, Role::Member].map(|role| of(role, true));

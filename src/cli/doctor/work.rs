@@ -102,8 +102,10 @@ fn shown(cause: &str) -> String {
 }
 
 /// How the channels of a running gateway are. Its own web chat and terminal are not told: they run with it.
-pub async fn channels(client: &Client, lang: Lang) -> Vec<Finding> {
-    ChannelRow::all(client).await.iter().filter_map(|row| channel(row, lang)).collect()
+pub async fn channels(client: &Client, now: i64, lang: Lang) -> Vec<Finding> {
+    let (channels, down) = ChannelRow::all(client).await;
+    let down = down.iter().map(|down| bad(shown(&down.line(lang, now))));
+    channels.iter().filter_map(|row| channel(row, lang)).chain(down).collect()
 }
 
 fn channel(row: &ChannelRow, lang: Lang) -> Option<Finding> {

@@ -46,7 +46,7 @@ impl Approve {
         })?;
         if let Some(missing) = self.only.iter().find(|tool| !listing.tools.contains_key(*tool)) {
             eprintln!("{}", lang::mcp_unknown_tool(lang, server.name(), missing));
-            return Err(Exit::Failure);
+            return Err(Exit::NoInput);
         }
         let pins = server.files().pins().unwrap_or_default();
         let mut rows = tools::rows(server.name(), &pins, &listing);

@@ -44,7 +44,7 @@ impl Check {
         for name in &self.names {
             if !chosen.iter().any(|skill| is_named(skill, name)) {
                 eprintln!("{}", lang::skill_none_named(lang, name));
-                return Exit::Failure;
+                return Exit::NoInput;
             }
         }
         chosen.retain(|skill| self.names.is_empty() || self.names.iter().any(|name| is_named(skill, name)));

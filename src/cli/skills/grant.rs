@@ -49,7 +49,7 @@ impl Grant {
         named.sort_by_key(|skill| (matches!(skill.state, State::Broken(_)), skill.tier != Tier::Managed));
         let Some(skill) = named.first() else {
             eprintln!("{}", lang::skill_none_named(lang, &self.name));
-            return Exit::Failure;
+            return Exit::NoInput;
         };
         if let State::Broken(fault) = &skill.state {
             eprintln!("{}", lang::skill_unusable(lang, &skill.name, fault.text(lang)));

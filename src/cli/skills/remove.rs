@@ -37,7 +37,7 @@ impl Remove {
         };
         let (name, dir) = (&self.name, loaded.data_dir().join("skills"));
         if !installed.list().iter().any(|(folder, _)| folder == name) {
-            return say(lang::install_not_installed(lang, name), Exit::Failure);
+            return say(lang::install_not_installed(lang, name), Exit::NoInput);
         }
         let question = match installed.state(name) {
             State::Changed => lang::remove_ask_changed(lang, name),

@@ -34,7 +34,7 @@ impl Update {
             if let Some(name) = &self.name {
                 all.retain(|(folder, _)| folder == name);
                 if all.is_empty() {
-                    return Err(say(lang::install_not_installed(lang, name), Exit::Failure));
+                    return Err(say(lang::install_not_installed(lang, name), Exit::NoInput));
                 }
             }
             if all.is_empty() {
