@@ -601,9 +601,7 @@ fn usage_of(usage: &Value) -> Option<Usage> {
     let first = |values: &[&Value]| values.iter().find_map(|value| number(value));
     let input = first(&[&usage["prompt_tokens"], &usage["input_tokens"]]);
     let output = first(&[&usage["completion_tokens"], &usage["output_tokens"]]);
-    if input.or(output).is_none() {
-        return None;
-    }
+    input.or(output)?;
     let input = input.unwrap_or(0);
     let cached = first(&[
         &usage["prompt_tokens_details"]["cached_tokens"],

@@ -26,7 +26,6 @@ use crate::{
     policy::{Asker, Holds, Role, Verdict, decide},
     skills::{Skill, Skills, State, Unmet},
     terminal,
-    tools::Registry,
 };
 
 /// The most skills that are named one by one.
