@@ -102,7 +102,7 @@ async fn a_skill_is_found_installed_used_updated_and_removed() {
 
     gateway.cli(&["skills", "remove", "tide", "--yes"]).await.good();
     assert_eq!(left(&gateway), [""; 0]);
-    assert_eq!(gateway.cli(&["skills", "remove", "tide", "--yes"]).await.code, Some(1));
+    assert_eq!(gateway.cli(&["skills", "remove", "tide", "--yes"]).await.code, Some(66));
     let token = Some("Bearer clh_a-token-of-the-test".to_owned());
     assert!(hub.asked().iter().all(|(_, sent)| *sent == token), "{:?}", hub.asked());
 }
