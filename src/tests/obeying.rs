@@ -271,7 +271,8 @@ fn carried(id: &str, sender: &str, carrier: &str, payload: &str) -> Value {
     body
 }
 
-async fn send_all(house: &House, sender: &str) -> Vec<Answer> {
+/// Every payload in the first carrier, and of the others one in `every`: an odd number meets all orders and all disguises.
+async fn send_all(house: &House, sender: &str, every: usize) -> Vec<Answer> {
     let payloads = payloads(house.addr);
     assert_eq!(payloads.iter().map(|payload| orders(payload).len()).sum::<usize>(), 200);
     let bridge = Bridge::to(&house.gateway);
@@ -280,6 +281,7 @@ async fn send_all(house: &House, sender: &str) -> Vec<Answer> {
         let bodies: Vec<Value> = payloads
             .iter()
             .enumerate()
+            .filter(|(n, _)| carrier == "text" || n % every == 0)
             .map(|(n, payload)| carried(&format!("{}-{n}", carrier.replace(' ', "-")), sender, carrier, payload))
             .collect();
         for some in bodies.chunks(10) {
@@ -293,7 +295,7 @@ async fn send_all(house: &House, sender: &str) -> Vec<Answer> {
 #[tokio::test]
 async fn a_stranger_gains_nothing_by_any_word_name_or_file() {
     let house = House::build("").await;
-    let answers = send_all(&house, "stranger").await;
+    let answers = send_all(&house, "stranger", 1).await;
     assert!(house.model.asks().iter().all(|ask| ask.tools().is_empty()), "a stranger is offered no tool");
     house.assert_safe(&answers, &[]).await;
 }
@@ -301,7 +303,7 @@ async fn a_stranger_gains_nothing_by_any_word_name_or_file() {
 #[tokio::test]
 async fn a_member_gains_no_effect_no_secret_and_no_note_of_the_owner() {
     let house = House::build("").await;
-    let answers = send_all(&house, "pal").await;
+    let answers = send_all(&house, "pal", 3).await;
     assert!(house.model.asks().iter().any(|ask| ask.round() > 0), "the model did obey");
     house.assert_safe(&answers, &[]).await;
 }
