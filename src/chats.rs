@@ -105,18 +105,24 @@ pub enum Barred {
     Blocked,
     /// They may not write there.
     NotAllowed,
+    /// Nobody gets what is not an answer there, before this key is set.
+    Unheard(&'static str),
 }
 
 impl Barred {
     /// Why, and what would change it, in a few words for the model.
-    pub fn for_model(self) -> &'static str {
-        match self {
+    pub fn for_model(self) -> String {
+        let why = match self {
             Self::NoChannel => "its channel is not configured any more",
             Self::Blocked => "who writes there is blocked (`crawfish pairing unblock` ends that)",
             Self::NotAllowed => {
                 "who wrote there may not write here any more (`crawfish pairing approve` or `allow_from` allow it)"
             }
-        }
+            Self::Unheard(key) => {
+                return format!("nobody gets messages there that are no answers, before its channel has a `{key}`");
+            }
+        };
+        why.to_owned()
     }
 }
 
@@ -156,16 +162,37 @@ impl Chats {
         Some((entry.session(&place.conversation, sender), entry.agent(&place.conversation, sender).to_owned()))
     }
 
-    /// The owner's last direct chat with this agent on a chat platform, else the web chat if they ever wrote there.
+    /// Whether somebody gets what is said first on a channel.
+    ///
+    /// # Errors
+    /// [`Barred::Unheard`], [`Barred::NoChannel`].
+    pub fn hears(&self, channel: &ChannelId) -> Result<(), Barred> {
+        let entry = self.channels.get(channel).ok_or(Barred::NoChannel)?;
+        entry.channel.unheard().map_or(Ok(()), |key| Err(Barred::Unheard(key)))
+    }
+
+    /// The owner's last direct chat with this agent on a chat platform where they are heard, else the web chat if they ever
+    /// wrote there.
     ///
     /// # Errors
     /// As the store gives them.
     pub async fn owner(&self, agent: &str) -> Result<Option<ChatRow>, StoreError> {
         let chats = self.rows.owner_chats(agent, CHATS).await?;
-        let still_owner = |chat: &&ChatRow| self.role(&chat.place) == Ok(Role::Owner);
+        let still_owner =
+            |chat: &&ChatRow| self.role(&chat.place) == Ok(Role::Owner) && self.hears(&chat.channel).is_ok();
         let own = |chat: &ChatRow| self.channels.get(&chat.channel).is_some_and(|entry| entry.gate.is_owners_own());
         let elsewhere = chats.iter().filter(still_owner).find(|chat| !own(chat));
         Ok(elsewhere.or_else(|| chats.iter().find(still_owner)).cloned())
+    }
+
+    /// Whether the owner wrote to this agent, but only where nobody gets what is said first.
+    ///
+    /// # Errors
+    /// As the store gives them.
+    pub async fn owner_is_unheard(&self, agent: &str) -> Result<bool, StoreError> {
+        let chats = self.rows.owner_chats(agent, CHATS).await?;
+        let mut owned = chats.iter().filter(|chat| self.role(&chat.place) == Ok(Role::Owner)).peekable();
+        Ok(owned.peek().is_some() && owned.all(|chat| self.hears(&chat.channel).is_err()))
     }
 
     /// The chat that `channel` and `peer` name, where somebody wrote who still may.
@@ -177,7 +204,7 @@ impl Chats {
         Ok(chat.filter(|chat| self.role(&chat.place).is_ok()))
     }
 
-    /// Whether words may be sent to a chat now: whoever wrote there may still write. A group is not shut because of one of
+    /// Whether words may be sent to a chat now: whoever wrote there may still write, and somebody gets them. A group is not shut because of one of
     /// its members.
     ///
     /// # Errors
@@ -186,7 +213,8 @@ impl Chats {
         match self.role(&chat.place) {
             Err(Barred::Blocked) if chat.place.conversation.kind == ConversationKind::Group => Ok(()),
             other => other.map(drop),
-        }
+        }?;
+        self.hears(&chat.channel)
     }
 
     /// The one chat that these words name: its session's key, or `<channel>:<conversation id>` with or without the account

@@ -21,7 +21,7 @@ use self::{
     tick::{HeartbeatConfig, Moment, Skip, Target, TickSession, decide, slot, slot_end},
 };
 use crate::{
-    chats::{ChatRow, Chats, Place, web_chat},
+    chats::{Barred, ChatRow, Chats, Place, web_chat},
     errand::{Errand, ErrandKind, Order, PROGRAM, TickTerms},
     inbox::WakeUp,
     lang::Lang,
@@ -186,6 +186,7 @@ impl Heartbeat {
             busy: session.is_some_and(|session| session.running || session.pending > 0),
             work,
             target: goal.is_some(),
+            unheard: goal.is_none() && self.is_unheard(beat).await?,
         };
         match (decide(&beat.config, &moment), goal) {
             (Err(Skip::RequestsInFlight), _) => {
@@ -309,13 +310,27 @@ impl Heartbeat {
         }
     }
 
+    /// Whether the chat that is meant is one where nobody gets what is said first.
+    async fn is_unheard(&self, beat: &Beat) -> Result<bool, StoreError> {
+        match &beat.config.target {
+            Target::None => Ok(false),
+            Target::Owner => self.chats.owner_is_unheard(&beat.agent).await,
+            Target::Channel(channel) => {
+                Ok(matches!(self.chats.hears(&channel.clone().into()), Err(Barred::Unheard(_))))
+            }
+        }
+    }
+
     /// Who is told: never a group.
     async fn goal(&self, beat: &Beat) -> Result<Option<Goal>, StoreError> {
         let chat = match &beat.config.target {
             Target::None => None,
             Target::Owner => self.chats.owner(&beat.agent).await?,
             Target::Channel(channel) => match &beat.config.to {
-                Some(to) => self.chats.named(&channel.clone().into(), to).await?,
+                Some(to) => {
+                    let chat = self.chats.named(&channel.clone().into(), to).await?;
+                    chat.filter(|chat| self.chats.hears(&chat.channel).is_ok())
+                }
                 None => None,
             },
         };

@@ -531,7 +531,7 @@ impl Intake {
                 if !subagents.is_empty() {
                     let labels: Vec<&str> = subagents.iter().map(|subagent| subagent.label.as_str()).collect();
                     text.push('\n');
-                    text.push_str(&lang::status_subagents(lang, labels.len(), labels.join(", ")));
+                    text.push_str(&lang::status_subagents(lang, labels.len(), lang.listed(labels)));
                 }
                 if self.halt.is_on() {
                     text.push_str(&format!("\n{}", lang::halt_said(lang)));

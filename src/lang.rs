@@ -19,6 +19,35 @@ pub enum Lang {
 }
 
 impl Lang {
+    /// What a sentence lists, put together as this language does.
+    pub fn listed<S: AsRef<str>>(self, items: impl IntoIterator<Item = S>) -> String {
+        self.join(items, ", ", "、")
+    }
+
+    /// Reasons in one line.
+    pub fn reasons<S: AsRef<str>>(self, items: impl IntoIterator<Item = S>) -> String {
+        self.join(items, "; ", "；")
+    }
+
+    /// What stands between a name and what is said of it.
+    pub const fn colon(self) -> &'static str {
+        match self {
+            Self::En => ": ",
+            Self::Zh => "：",
+        }
+    }
+
+    fn join<S: AsRef<str>>(self, items: impl IntoIterator<Item = S>, en: &str, zh: &str) -> String {
+        let mut text = String::new();
+        for (n, item) in items.into_iter().enumerate() {
+            if n > 0 {
+                text.push_str(if self == Self::Zh { zh } else { en });
+            }
+            text.push_str(item.as_ref());
+        }
+        text
+    }
+
     /// The language of the process's locale: Chinese when `LC_ALL`, `LC_MESSAGES` or `LANG` (the first that is set) says so.
     pub fn of_locale(get: impl Fn(&str) -> Option<String>) -> Self {
         let locale =
@@ -112,6 +141,60 @@ pub fn channels_word(lang: Lang, word: &str) -> &str {
         (Lang::Zh, "listed") => "名单内",
         (Lang::Zh, "nobody") => "无人",
         (Lang::Zh, word) => word,
+    }
+}
+
+/// The head of a column of a listing. An unknown one stays as it is.
+pub fn table_head(lang: Lang, word: &str) -> &str {
+    if lang == Lang::En {
+        return word;
+    }
+    match word {
+        "ABOUT" => "说明",
+        "AGENT" => "智能体",
+        "AT" => "时间",
+        "BY" => "作者",
+        "BYTES" => "字节",
+        "CACHED" => "缓存",
+        "CALLS" => "调用",
+        "CHANNEL" => "渠道",
+        "COST" => "费用",
+        "DAY" => "日期",
+        "FOR" => "给谁",
+        "FROM" => "来源",
+        "IN" => "输入",
+        "LEAST" => "最低角色",
+        "MESSAGES" => "消息",
+        "MODEL" => "模型",
+        "NEXT" => "下次",
+        "OUT" => "输出",
+        "PURPOSE" => "用途",
+        "REACHED BY" => "连接方式",
+        "RECEIVED" => "收到",
+        "RESULT" => "结果",
+        "RUN" => "运行",
+        "SAID" => "内容",
+        "SECTION" => "部分",
+        "SENDER" => "发送者",
+        "SERVER" => "服务器",
+        "SESSION" => "会话",
+        "SINCE" => "起于",
+        "SKILL" => "技能",
+        "STATE" => "状态",
+        "TOKENS" => "token",
+        "TOOL" => "工具",
+        "UNTIL" => "截止",
+        "UPDATED" => "更新",
+        "VERSION" => "版本",
+        "WAITING" => "等待",
+        "WHAT" => "内容",
+        "WHAT IT DOES" => "用途",
+        "WHEN" => "何时",
+        "WHERE" => "位置",
+        "WHERE OR WHY" => "位置或原因",
+        "WHO" => "谁",
+        "WHY · TEXT" => "原因 · 内容",
+        word => word,
     }
 }
 
@@ -601,9 +684,9 @@ catalogue! {
         en: "In NapCat (or LLOneBot) add a WebSocket client to {url} with the token that stands in `.env`, then write to the bot",
         zh: "在 NapCat（或 LLOneBot）中新建 WebSocket 客户端，地址 {url}，Token 填 `.env` 中的值，然后给机器人发消息",
     }
-    init_next_webhook(url) {
-        en: "Post a message: `curl {url} -H \"authorization: Bearer <token of .env>\" -H \"prefer: wait=60\" -H \"content-type: application/json\" -d '{{\"v\":1,\"id\":\"m-1\",\"conversation\":{{\"id\":\"c-1\"}},\"sender\":{{\"id\":\"u-1\"}},\"text\":\"hi\"}}'`",
-        zh: "发一条消息：`curl {url} -H \"authorization: Bearer <.env 中的 token>\" -H \"prefer: wait=60\" -H \"content-type: application/json\" -d '{{\"v\":1,\"id\":\"m-1\",\"conversation\":{{\"id\":\"c-1\"}},\"sender\":{{\"id\":\"u-1\"}},\"text\":\"你好\"}}'`",
+    init_next_webhook(url, sender) {
+        en: "Post a message: `curl {url} -H \"authorization: Bearer <token of .env>\" -H \"prefer: wait=60\" -H \"content-type: application/json\" -d '{{\"v\":1,\"id\":\"m-1\",\"conversation\":{{\"id\":\"c-1\"}},\"sender\":{{\"id\":\"{sender}\"}},\"text\":\"hi\"}}'`",
+        zh: "发一条消息：`curl {url} -H \"authorization: Bearer <.env 中的 token>\" -H \"prefer: wait=60\" -H \"content-type: application/json\" -d '{{\"v\":1,\"id\":\"m-1\",\"conversation\":{{\"id\":\"c-1\"}},\"sender\":{{\"id\":\"{sender}\"}},\"text\":\"你好\"}}'`",
     }
     init_next_channel(platform, kind) {
         en: "Write to the bot in {platform}: it answers with a pairing code, which `crawfish pairing approve` accepts. docs/channels/{kind}.md",
@@ -1949,8 +2032,8 @@ catalogue! {
         zh: "已移除 `{name}`",
     }
     view_head(name, version, place) {
-        en: "{name} {version} -> {place}",
-        zh: "{name} {version} -> {place}",
+        en: "{name}{version} -> {place}",
+        zh: "{name}{version} -> {place}",
     }
     view_owner(owner) {
         en: "published by: {owner}",
@@ -2598,6 +2681,24 @@ catalogue! {
         en: "it is called like the built-in command or tool `{name}`, which comes first: give it another name",
         zh: "与内置命令或工具 `{name}` 同名，内置的优先：请换个名字",
     }
+
+    // What a newcomer stumbled over.
+    doctor_skills_shipped(count) {
+        en: "; {count} more come inside this program and are there from the first start on",
+        zh: "；程序自带的 {count} 个在首次启动后可用",
+    }
+    prompt_tools(role, tools) {
+        en: "tools offered to {role} in a direct chat: {tools}",
+        zh: "私聊中提供给 {role} 的工具：{tools}",
+    }
+    skill_name_not_closed(line) {
+        en: "line {line}: `name` begins with a bracket or a quote that is never closed; write the bare name",
+        zh: "第 {line} 行：`name` 开头的括号或引号没有闭合；请直接写名字",
+    }
+    unheard(channel, key) {
+        en: "{channel} has no `{key}`: it gives answers to whoever asked, and heartbeats, hooks and `message` reach nobody there",
+        zh: "{channel} 没有设置 `{key}`：只能回答提问，心跳、钩子和 `message` 的消息无法送达",
+    }
 }
 
 #[cfg(test)]
@@ -2614,5 +2715,7 @@ mod tests {
         assert_eq!(Lang::of_text("42 👍"), None);
         assert_eq!(turn_failed(Lang::En, "x"), "Sorry, I could not answer: x");
         assert_eq!(turn_failed(Lang::Zh, "x"), "抱歉，这次没能回答：x");
+        assert_eq!([Lang::En, Lang::Zh].map(|lang| lang.listed(["a", "b"])), ["a, b", "a、b"]);
+        assert_eq!(Lang::Zh.reasons(["一", "二"]), "一；二");
     }
 }

@@ -342,6 +342,7 @@ impl Scheduler {
                 let why = match barred {
                     Barred::Blocked => lang::schedule_creator_blocked(lang),
                     Barred::NotAllowed => lang::schedule_creator_out(lang),
+                    Barred::Unheard(key) => lang::unheard(lang, &row.terms.place.address.channel, key),
                     Barred::NoChannel => lang::schedule_no_channel(lang, &row.terms.place.address.channel),
                 };
                 warn!(schedule = %row.id, %why, "a schedule runs no more");

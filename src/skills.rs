@@ -206,9 +206,9 @@ impl Unmet {
     /// The reason in one line, with what would mend it.
     pub fn text(&self, lang: Lang) -> String {
         match self {
-            Self::Os(names) => lang::skill_needs_os(lang, names.join(", ")),
+            Self::Os(names) => lang::skill_needs_os(lang, lang.listed(names)),
             Self::Program(name) => lang::skill_needs_program(lang, name),
-            Self::AnyProgram(names) => lang::skill_needs_any_program(lang, names.join(", ")),
+            Self::AnyProgram(names) => lang::skill_needs_any_program(lang, lang.listed(names)),
             Self::Variable(name) => lang::skill_needs_variable(lang, name),
             Self::Config(path) => lang::skill_needs_config(lang, path),
             Self::SwitchedOff => lang::skill_switched_off(lang),
@@ -231,6 +231,8 @@ pub enum Fault {
     TooDeep,
     /// Anchors and aliases, or explicit type tags.
     AnchorsOrTags,
+    /// The name, at this line, begins with a bracket or a quote that is never closed.
+    NameNotClosed(usize),
     /// There is no description, so nobody can tell when to use it.
     NoDescription,
     /// A name that is empty, too long, a path, or has invisible characters.
@@ -257,6 +259,7 @@ impl Fault {
             Self::FrontMatterTooLarge => lang::skill_front_matter_too_large(lang, front_matter::BYTES / 1024),
             Self::TooDeep => lang::skill_too_deep(lang, front_matter::DEPTH),
             Self::AnchorsOrTags => lang::skill_anchors_or_tags(lang),
+            Self::NameNotClosed(line) => lang::skill_name_not_closed(lang, line),
             Self::NoDescription => lang::skill_no_description(lang),
             Self::BadName(name) => lang::skill_bad_name(lang, name),
             Self::LookAlike(other) => lang::skill_look_alike(lang, other),
@@ -553,6 +556,11 @@ const BUNDLED: [(&str, &str); 5] = [
     ("study-notes", include_str!("../skills/study-notes/SKILL.md")),
     ("weather", include_str!("../skills/weather/SKILL.md")),
 ];
+
+/// How many come inside the binary.
+pub fn bundled_count() -> usize {
+    BUNDLED.len()
+}
 
 /// Writes the skills inside the binary below `dir`, which belongs to crawfish: other versions of them are replaced.
 ///

@@ -145,7 +145,8 @@ impl Doctor {
             for (id, section) in enabled {
                 for found in probe::names(id, section).await {
                     let fix = found.fix.as_ref().map_or("", |fix| lang.of(fix));
-                    findings.push(bad(format!("{id}: {}. {fix}", lang.of(&found.said))));
+                    let stop = if lang == Lang::Zh { "。" } else { ". " };
+                    findings.push(bad(format!("{id}{}{}{stop}{fix}", lang.colon(), lang.of(&found.said))));
                 }
             }
         }

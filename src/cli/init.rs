@@ -192,13 +192,25 @@ impl Init {
         for (path, _) in &undo {
             show::line(&lang::init_written(lang, path.display()));
         }
+        for (id, _) in loaded
+            .config
+            .channels
+            .iter()
+            .filter(|(id, section)| id.kind() == "webhook" && !section.settings.contains_key("callback_url"))
+        {
+            notes.push(lang::unheard(lang, id, "callback_url"));
+        }
         notes.extend(loaded.warnings.iter().map(|warning| warning.render(lang)));
         for note in notes {
             show::line(&format!("! {note}"));
         }
         let answers = self.no_probe || self.probed(&loaded, lang).await;
         show::line("");
-        show::line(&next_steps(&file, config.is_some(), id.as_ref(), &probe::address(&loaded.config.server), lang));
+        let owned = id.as_ref().and_then(|id| self.owner.iter().find_map(|owner| owner.strip_prefix(id.kind())));
+        let plain = |id: &&str| id.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@".contains(c));
+        let sender = owned.and_then(|owner| owner.strip_prefix(':')).filter(plain).unwrap_or("u-1");
+        let address = probe::address(&loaded.config.server);
+        show::line(&next_steps(&file, config.is_some(), (id.as_ref(), sender), &address, lang));
         Ok(if answers { Exit::Ok } else { Exit::Unavailable })
     }
 
@@ -217,7 +229,8 @@ impl Init {
         for (id, section) in &loaded.config.channels {
             let findings = probe::look(loaded, id, section).await;
             fine &= !probe::is_wrong(&findings);
-            for finding in &findings {
+            // That there is nobody to ask is no news.
+            for finding in findings.iter().filter(|finding| !probe::is_nobody_to_ask(finding)) {
                 show::line(&probe::lines(finding, lang));
             }
         }
@@ -242,13 +255,13 @@ impl Init {
 
     async fn model(&self, env: &Env, lang: Lang, secrets: &mut Secrets) -> Result<String, Failed> {
         let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).chain(["custom", "demo"]).collect();
-        let chosen = self.answer(self.model.clone(), &lang::init_ask_model(lang, names.join(", ")), Some("demo"))?;
+        let chosen = self.answer(self.model.clone(), &lang::init_ask_model(lang, lang.listed(&names)), Some("demo"))?;
         if chosen == "demo" {
             return Ok(MODEL_DEMO.to_owned());
         }
         let preset = Preset::named(&chosen);
         if preset.is_none() && chosen != "custom" {
-            return Err(Failed::usage(lang::init_unknown(lang, &chosen, names.join(", "))));
+            return Err(Failed::usage(lang::init_unknown(lang, &chosen, lang.listed(&names))));
         }
         let usual = preset.map(|preset| preset.base_url);
         let keys = preset.map_or(&[CUSTOM_KEY][..], |preset| preset.keys);
@@ -304,10 +317,10 @@ impl Init {
         let offered = CHANNELS.iter().filter(|(kind, ..)| *kind == "none" || channels::kind(kind).is_some());
         let names: Vec<&str> = offered.clone().map(|(kind, ..)| *kind).collect();
         let chosen =
-            self.answer(self.channel.clone(), &lang::init_ask_channel(lang, names.join(", ")), Some("none"))?;
+            self.answer(self.channel.clone(), &lang::init_ask_channel(lang, lang.listed(&names)), Some("none"))?;
         let found = offered.clone().find(|(kind, ..)| *kind == chosen);
         let (kind, needed, made_up) =
-            found.ok_or_else(|| Failed::usage(lang::init_unknown(lang, &chosen, names.join(", "))))?;
+            found.ok_or_else(|| Failed::usage(lang::init_unknown(lang, &chosen, lang.listed(&names))))?;
         if *kind == "none" {
             return Ok((None, CHANNEL_NONE.to_owned()));
         }
@@ -515,7 +528,7 @@ fn put_back(files: &[(PathBuf, Option<Vec<u8>>)]) {
     }
 }
 
-fn next_steps(file: &Path, named: bool, id: Option<&ChannelId>, address: &str, lang: Lang) -> String {
+fn next_steps(file: &Path, named: bool, (id, sender): (Option<&ChannelId>, &str), address: &str, lang: Lang) -> String {
     let config = match named {
         true => format!(" --config {}", shell_word(&file.display().to_string())),
         false => String::new(),
@@ -526,7 +539,7 @@ fn next_steps(file: &Path, named: bool, id: Option<&ChannelId>, address: &str, l
         None => lang::init_next_chat(lang),
         Some(id) => match id.kind() {
             "onebot" => lang::init_next_onebot(lang, format!("ws://{}", address(id))),
-            "webhook" => lang::init_next_webhook(lang, format!("http://{}", address(id))),
+            "webhook" => lang::init_next_webhook(lang, format!("http://{}", address(id)), sender),
             kind => lang::init_next_channel(lang, lang::kind_title(lang, kind), kind),
         },
     };
@@ -768,12 +781,15 @@ mod tests {
     #[test]
     fn the_next_steps_name_the_address_that_the_other_side_takes() {
         let id = ChannelId::new("onebot", "main");
-        let text = next_steps(Path::new("config.toml"), false, Some(&id), "HOST:3003", Lang::En);
+        let text = next_steps(Path::new("config.toml"), false, (Some(&id), "u-1"), "HOST:3003", Lang::En);
         assert!(text.contains("`crawfish serve`") && text.contains("ws://HOST:3003/channels/onebot/main"), "{text}");
-        let text = next_steps(Path::new("my bot/c.toml"), true, None, "127.0.0.1:3002", Lang::Zh);
+        let text = next_steps(Path::new("my bot/c.toml"), true, (None, "u-1"), "127.0.0.1:3002", Lang::Zh);
         assert!(text.contains("crawfish --config 'my bot/c.toml' serve"), "{text}");
+        let id = ChannelId::new("webhook", "main");
+        let text = next_steps(Path::new("config.toml"), false, (Some(&id), "u1"), "127.0.0.1:3002", Lang::En);
+        assert!(text.contains("\"sender\":{\"id\":\"u1\"}"), "{text}");
         let id = ChannelId::new("feishu", "main");
-        let text = next_steps(Path::new("config.toml"), false, Some(&id), "127.0.0.1:3002", Lang::Zh);
+        let text = next_steps(Path::new("config.toml"), false, (Some(&id), "u-1"), "127.0.0.1:3002", Lang::Zh);
         assert!(text.contains("（飞书）") && text.contains("docs/zh/channels/feishu.md"), "{text}");
     }
 

@@ -65,7 +65,7 @@ fn server(loaded: &Loaded, name: &str) -> Result<Arc<Server>, Exit> {
     let all = servers(loaded);
     all.iter().find(|server| server.name() == name).cloned().ok_or_else(|| {
         let known: Vec<&str> = all.iter().map(|server| server.name()).collect();
-        eprintln!("{}", lang::mcp_unknown(Lang::current(), name, known.join(", ")));
+        eprintln!("{}", lang::mcp_unknown(Lang::current(), name, Lang::current().listed(known)));
         Exit::NoInput
     })
 }
@@ -84,11 +84,11 @@ fn standing(server: &Server, lang: Lang) -> (&'static str, bool, String) {
     let withheld = withheld(files, &listing);
     if !withheld.is_empty() {
         let tools = withheld.iter().map(|(tool, standing)| format!("{tool} ({})", standing.as_str()));
-        return ("withheld", false, lang::mcp_withheld(lang, name, tools.collect::<Vec<_>>().join(", ")));
+        return ("withheld", false, lang::mcp_withheld(lang, name, lang.listed(tools)));
     }
     if !listing.refused.is_empty() {
         let tools = listing.refused.iter().map(|(tool, why)| format!("{tool} ({why})")).collect::<Vec<_>>();
-        return ("refused", false, lang::mcp_refused(lang, tools.join(", ")));
+        return ("refused", false, lang::mcp_refused(lang, lang.listed(tools)));
     }
     ("approved", true, lang::mcp_fine(lang, pins.tools.len()))
 }

@@ -50,6 +50,11 @@ pub async fn look(loaded: &Loaded, id: &ChannelId, section: &ChannelSection) -> 
     findings
 }
 
+/// Whether it says only that this kind of channel has no platform.
+pub fn is_nobody_to_ask(finding: &Finding) -> bool {
+    finding.name == "section" && finding.state == FindingState::Fine
+}
+
 /// The host and port at which platforms and bridges reach the channels; `HOST` where every address of this machine is
 /// listened at.
 pub fn address(server: &ServerConfig) -> String {
@@ -130,7 +135,7 @@ pub fn lines(finding: &Finding, lang: Lang) -> String {
         FindingState::Wrong => "✗",
         FindingState::Unknown => "?",
     };
-    let mut text = format!("{mark} {}: {}", finding.name, lang.of(&finding.said));
+    let mut text = format!("{mark} {}{}{}", finding.name, lang.colon(), lang.of(&finding.said));
     if let Some(fix) = &finding.fix {
         text.push_str(&format!("\n    → {}", lang.of(fix)));
     }

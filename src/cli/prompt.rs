@@ -15,7 +15,7 @@ use crate::{
     app,
     clock::SystemClock,
     config::Env,
-    lang::Lang,
+    lang::{self, Lang},
     policy::{Asker, Holds, Role, Verdict, decide},
 };
 
@@ -88,7 +88,8 @@ impl Prompt {
                 .iter()
                 .map(|section| json!({ "name": section.name, "bytes": section.text.len(), "text": section.text }))
                 .collect();
-            show::json(&json!({ "bytes": total, "sections": sections }));
+            let tools: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+            show::json(&json!({ "bytes": total, "sections": sections, "tools": tools }));
             return Exit::Ok;
         }
         if !sizes {
@@ -99,6 +100,10 @@ impl Prompt {
             prompt.sizes().map(|(name, bytes)| vec![bytes.to_string(), name.to_owned()]).collect();
         rows.push(vec![total.to_string(), "=".to_owned()]);
         show::table(&["BYTES", "SECTION"], &rows);
+        let tools: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        let lang = Lang::current();
+        let tools = if tools.is_empty() { lang::doctor_tools_none(lang) } else { lang.listed(tools) };
+        show::line(&lang::prompt_tools(lang, role.as_str(), tools));
         Exit::Ok
     }
 }

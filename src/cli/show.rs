@@ -4,7 +4,10 @@ use std::io::{IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
-use crate::terminal;
+use crate::{
+    lang::{self, Lang},
+    terminal,
+};
 
 /// Writes a line to standard output; a reader that went away (`| head`) ends the output, not the program.
 pub fn line(text: &str) {
@@ -40,7 +43,8 @@ pub fn json_line(value: &impl Serialize) {
 /// Writes rows in columns as wide as their widest cell; the last column takes what is left and is cut on a terminal.
 pub fn table(head: &[&str], rows: &[Vec<String>]) {
     let cells = |row: &Vec<String>| row.iter().map(|c| terminal::escape_line(c).into_owned()).collect::<Vec<_>>();
-    let mut all = vec![head.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()];
+    let lang = Lang::current();
+    let mut all = vec![head.iter().map(|name| lang::table_head(lang, name).to_owned()).collect::<Vec<_>>()];
     all.extend(rows.iter().map(cells));
     let last = head.len().saturating_sub(1);
     let widths: Vec<usize> = (0..last)

@@ -100,7 +100,13 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
             let line = format!("{section} dm_policy = \"allowlist\", allow_from = [\"<sender id>\"]");
             add(Wide, &format!("senders:{id}"), lang::door_wide(lang, id), &line);
         }
-        if gate.is_open() && channel.policy.trusted.is_empty() && channel.policy.owners.is_empty() {
+        let callback = channel.settings.get("callback_url").and_then(toml::Value::as_str);
+        if id.kind() == "webhook" && callback.is_none_or(|url| url.trim().is_empty()) {
+            let line = format!("{section} callback_url = \"https://…\"");
+            add(Closed, &format!("callback:{id}"), lang::unheard(lang, id, "callback_url"), &line);
+        }
+        let owned = config.access.owners.iter().any(|owner| owner.split(':').next() == Some(id.kind()));
+        if gate.is_open() && channel.policy.trusted.is_empty() && channel.policy.owners.is_empty() && !owned {
             let line = format!("{section} trusted = [\"<sender id>\"]");
             add(Closed, &format!("tools:{id}"), lang::door_tools(lang, id), &line);
         }
@@ -117,7 +123,7 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
     }
     let fetched = &config.tools.web_fetch;
     if fetched.enabled && !fetched.allow_hosts.is_empty() {
-        let text = lang::door_fetch_hosts(lang, fetched.allow_hosts.join(", "));
+        let text = lang::door_fetch_hosts(lang, lang.listed(&fetched.allow_hosts));
         add(Wide, "web_fetch.allow_hosts", text, "[tools.web_fetch] allow_hosts = []");
     }
     if config.server.hosts.is_empty() {
@@ -546,12 +552,14 @@ mod tests {
         assert!(names(open).contains(&"exec".to_owned()), "without a sandbox, it stands wide open");
         let webhook = "[channels.webhook.bridge]\ntoken = \"0123456789abcdef0123456789abcdef\"\n";
         let open = names(webhook);
-        for door in ["owner", "senders:webhook:bridge", "tools:webhook:bridge"] {
+        for door in ["owner", "senders:webhook:bridge", "tools:webhook:bridge", "callback:webhook:bridge"] {
             assert!(open.contains(&door.to_owned()), "{open:?}");
         }
         assert!(!open.contains(&"channel".to_owned()));
+        let owned = format!("[access]\nowners = [\"webhook:1\"]\n{webhook}");
+        assert!(!names(&owned).contains(&"tools:webhook:bridge".to_owned()), "not all of them are strangers");
         let listed =
-            format!("[access]\nowners = [\"webhook:1\"]\n{webhook}allow_from = [\"1\"]\ndm_policy = \"allowlist\"\n");
+            format!("{owned}callback_url = \"https://a.example/\"\nallow_from = [\"1\"]\ndm_policy = \"allowlist\"\n");
         assert!(!names(&listed).iter().any(|name| name.contains("webhook") || name == "owner"));
         assert!(!open.contains(&"web_fetch.allow_hosts".to_owned()));
         assert!(

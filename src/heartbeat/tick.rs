@@ -207,6 +207,8 @@ pub enum Skip {
     AlertsDisabled,
     /// Nobody can be told.
     NoTarget,
+    /// The chat is on a webhook without `callback_url`: nobody would get what is said there.
+    NoCallback,
 }
 
 impl Skip {
@@ -219,6 +221,7 @@ impl Skip {
             Self::EmptyHeartbeatFile => "empty-heartbeat-file",
             Self::AlertsDisabled => "alerts-disabled",
             Self::NoTarget => "no-target",
+            Self::NoCallback => "no-callback",
         }
     }
 }
@@ -234,6 +237,8 @@ pub struct Moment {
     pub work: bool,
     /// Somebody can be told.
     pub target: bool,
+    /// Nobody can, because the chat's channel only answers.
+    pub unheard: bool,
 }
 
 /// Whether a tick runs, in the order of the parity page.
@@ -255,6 +260,9 @@ pub fn decide(config: &HeartbeatConfig, moment: &Moment) -> Result<(), Skip> {
     }
     if !config.show_alerts && !config.show_ok {
         return Err(Skip::AlertsDisabled);
+    }
+    if moment.unheard && config.target != Target::None {
+        return Err(Skip::NoCallback);
     }
     if !moment.target || config.target == Target::None {
         return Err(Skip::NoTarget);
@@ -304,7 +312,7 @@ mod tests {
     #[test]
     fn the_questions_are_asked_in_order() {
         let mut config = HeartbeatConfig { active_hours: Some(hours("08:00", "22:00")), ..HeartbeatConfig::default() };
-        let all_wrong = Moment { now: at(0), busy: true, work: false, target: false };
+        let all_wrong = Moment { now: at(0), busy: true, work: false, target: false, unheard: false };
         config.every = Span::default();
         assert_eq!(decide(&config, &all_wrong), Err(Skip::Disabled));
         config.every = Span::minutes(30);
@@ -318,6 +326,7 @@ mod tests {
         assert_eq!(decide(&config, &moment), Err(Skip::AlertsDisabled));
         config.show_alerts = true;
         assert_eq!(decide(&config, &moment), Err(Skip::NoTarget));
+        assert_eq!(decide(&config, &Moment { unheard: true, ..moment }), Err(Skip::NoCallback));
         let moment = Moment { target: true, ..moment };
         assert_eq!(decide(&config, &moment), Ok(()));
         // A prompt of one's own needs no file.

@@ -198,7 +198,8 @@ pub async fn prompt(State(server): Gateway, Asked(ask): Asked<Listing>) -> Answe
     let offered = |name: &str, terms| decide(asker, name, terms, Holds::Own, policies.iter().copied()) != Verdict::Deny;
     let tools = tools.narrowed(offered);
     let brief = agent.briefing.brief(&need, &skills, &tools.specs());
-    Ok(shown(json!({ "agent": agent.id, "text": brief.text, "sections": brief.sections })))
+    let names = tools.names();
+    Ok(shown(json!({ "agent": agent.id, "text": brief.text, "sections": brief.sections, "tools": names })))
 }
 
 /// `GET /api/doors`: what is not possible yet or open to everyone, and where messages were turned away since the start,

@@ -24,13 +24,14 @@ use sha2::{Digest, Sha256};
 use super::{Server, api::Named, body, error::Refusal, initiative::Initiative, json_answer};
 use crate::{
     channels::Channels,
-    chats::{Place, web_chat},
+    chats::{Barred, Place, web_chat},
     errand::{Errand, ErrandKind, Order, PROGRAM},
     heartbeat::{
         Beat,
         rows::{Called, HookRow, RunState},
         tick::{slot, slot_end},
     },
+    lang::{self, Lang},
     policy::Role,
     schedule::when::Span,
     secrets::Secret,
@@ -354,6 +355,9 @@ async fn place(hooks: &Initiative, asked: &AgentBody, agent: &str) -> Result<Pla
     if !hooks.hooks.targets.contains(&format!("{channel}:{to}")) {
         let message = "this chat is not in `[hooks] targets`";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "target_not_allowed", message));
+    }
+    if let Err(Barred::Unheard(key)) = hooks.chats.hears(&channel) {
+        return Err(Refusal::invalid(lang::unheard(Lang::current(), &channel, key)));
     }
     let chat = hooks.chats.named(&channel, to).await.map_err(unavailable)?;
     chat.map(|chat| chat.place).ok_or_else(|| {

@@ -20,7 +20,7 @@ pub fn said(lang: Lang, request: Option<&Value>, messages: u64) -> String {
         lang::context(lang, kilobytes(of("of")), of("of").div_ceil(4), kilobytes(of("system")), kilobytes(of("tools")));
     text.push_str(&lang::context_conversation(lang, kilobytes(of("history")), of("messages"), messages));
     if !largest.is_empty() {
-        text.push_str(&lang::context_largest(lang, largest.join(", ")));
+        text.push_str(&lang::context_largest(lang, lang.listed(largest)));
     }
     if let Some(same) = sizes["same"].as_u64().filter(|_| of("of") > 0) {
         text.push_str(&lang::context_same(lang, format!("{:.1}", same as f64 * 100.0 / of("of") as f64)));

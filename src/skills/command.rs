@@ -92,7 +92,7 @@ impl Skills {
             }
             Asked::Unusable(skill) => {
                 let why = match &skill.state {
-                    State::Off(needs) => needs.iter().map(|need| need.text(lang)).collect::<Vec<_>>().join("; "),
+                    State::Off(needs) => lang.reasons(needs.iter().map(|need| need.text(lang))),
                     State::Broken(fault) => fault.text(lang),
                     State::Loaded => String::new(),
                 };

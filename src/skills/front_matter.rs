@@ -46,6 +46,11 @@ pub(super) fn parse(file: &str) -> Result<FrontMatter, Fault> {
             front.warnings.push(Warning::Repaired);
             for entry in &entries {
                 match entry.read() {
+                    // What runs on to the end of the front matter is no name: the folder's stands for it.
+                    Some(Value::String(name)) if entry.key == "name" && name.starts_with(['[', '{', '"', '\'']) => {
+                        let at = yaml.lines().position(|line| line.starts_with("name")).unwrap_or(0);
+                        return Err(Fault::NameNotClosed(lines_before(file, yaml) + at + 1));
+                    }
                     Some(value) => drop(front.fields.insert(entry.key.clone(), value)),
                     None => front.warnings.push(Warning::FieldIgnored(entry.key.clone())),
                 }

@@ -56,7 +56,7 @@ pub fn look(skill: &Skill, text: Option<&str>, lang: Lang) -> Vec<Note> {
         State::Broken(fault) => say(Weight::Broken, Some(line_of_fault(text, fault)), fault.text(lang)),
         State::Off(needs) => {
             let why: Vec<String> = needs.iter().map(|need| need.text(lang)).collect();
-            say(Weight::Warning, key("metadata"), lang::skill_is_off(lang, why.join("; ")));
+            say(Weight::Warning, key("metadata"), lang::skill_is_off(lang, lang.reasons(why)));
         }
         State::Loaded => {}
     }
@@ -84,7 +84,7 @@ pub fn look(skill: &Skill, text: Option<&str>, lang: Lang) -> Vec<Note> {
     }
     match &skill.consent {
         Consent::Missing if !skill.declared().is_empty() => {
-            say(Weight::Warning, None, lang::skill_not_granted(lang, skill.declared().join(", "), &skill.name));
+            say(Weight::Warning, None, lang::skill_not_granted(lang, lang.listed(skill.declared()), &skill.name));
         }
         Consent::Changed(path) => say(Weight::Warning, None, lang::skill_changed(lang, path.display(), &skill.name)),
         _ => {}
@@ -124,7 +124,7 @@ pub fn look(skill: &Skill, text: Option<&str>, lang: Lang) -> Vec<Note> {
                 .map(|(name, _)| name.as_str())
                 .collect();
             if !unexplained.is_empty() {
-                say(Weight::Advice, key("metadata"), lang::skill_unexplained(lang, unexplained.join(", ")));
+                say(Weight::Advice, key("metadata"), lang::skill_unexplained(lang, lang.listed(unexplained)));
             }
         }
         None => {}
@@ -146,6 +146,7 @@ fn line_of_fault(text: &str, fault: &Fault) -> usize {
     let first = line_where(text, |line| !line.trim().is_empty()).unwrap_or(1);
     match fault {
         Fault::NoDescription => line_where(text, |line| line.trim_start().starts_with("description")).unwrap_or(first),
+        Fault::NameNotClosed(line) => *line,
         Fault::BadName(_) | Fault::LookAlike(_) => {
             line_where(text, |line| line.trim_start().starts_with("name")).unwrap_or(first)
         }

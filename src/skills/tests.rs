@@ -156,6 +156,8 @@ fn row_20_bombs_are_refused_before_they_are_parsed() {
     assert_eq!(parse("# Title\n"), Err(Fault::NoFrontMatter));
     assert_eq!(parse(""), Err(Fault::NoFrontMatter));
     assert_eq!(parse("---\nname: a\n"), Err(Fault::NotClosed));
+    assert_eq!(parse("---\nname: [unclosed\ndescription: b\n---\n"), Err(Fault::NameNotClosed(2)));
+    assert_eq!(parse("\n---\ndescription: b\nname: \"a\n  more\n---\n"), Err(Fault::NameNotClosed(4)));
     assert_eq!(parse("---\n--- \n"), Ok(FrontMatter::default()));
 }
 

@@ -168,6 +168,43 @@ async fn the_prompt_can_be_shown_with_the_size_of_each_section() {
 }
 
 #[tokio::test]
+async fn what_is_not_there_is_66_and_a_language_nobody_speaks_64() {
+    let gateway = Gateway::folder("");
+    for args in [
+        &["skills", "check", "nobody"][..],
+        &["skills", "grant", "nobody"],
+        &["skills", "remove", "nobody", "--yes"],
+        &["mcp", "approve", "nobody"],
+        &["mcp", "tools", "nobody"],
+    ] {
+        let output = gateway.cli(args).await;
+        assert!(output.code == Some(66) && output.err.contains("nobody"), "{args:?}: {output:?}");
+    }
+    let output = gateway.cli(&["--lang", "xx", "config", "check"]).await;
+    assert!(output.code == Some(64) && output.err.contains("xx"), "{output:?}");
+}
+
+#[tokio::test]
+async fn the_prompt_of_a_role_lists_the_tools_that_its_turns_are_offered() {
+    let gateway = Gateway::folder("[tools]\ndeny = [\"grep\"]\n");
+    for (role, there, not) in [
+        ("owner", &["schedule", "write"][..], &["grep"][..]),
+        ("member", &["read"], &["schedule", "write", "grep"]),
+        ("stranger", &[], &["read", "schedule"]),
+    ] {
+        let shown = gateway.cli(&["prompt", "show", "--as", role]).await;
+        let line = shown.good().lines().last().expect("the tools").to_owned();
+        let tools: Vec<&str> = line.split([' ', ',']).collect();
+        assert!(there.iter().all(|tool| tools.contains(tool)), "{role}: {line}");
+        assert!(!not.iter().any(|tool| tools.contains(tool)), "{role}: {line}");
+    }
+    let doctor = gateway.cli(&["doctor", "--offline"]).await;
+    let line = doctor.out.lines().find(|line| line.contains("schedule")).unwrap_or_else(|| panic!("{doctor:?}"));
+    assert!(line.contains("message") && !line.contains("grep"), "{line}");
+    assert_eq!(gateway.cli(&["prompt", "show", "--as", "king"]).await.code, Some(64));
+}
+
+#[tokio::test]
 async fn chinese_is_spoken_where_it_is_asked_for() {
     let gateway = Gateway::folder("[ui]\nlang = \"zh\"\n[sever]\n");
     let output = gateway.cli(&["config", "check"]).await;

@@ -6,6 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::support::{
+    bridge::{Bridge, message},
     gateway::Gateway,
     model_server::{Ask, ModelServer, Say, call, echo, text},
     telegram::{ADA, Telegram},
@@ -109,6 +110,33 @@ async fn a_bare_acknowledgement_leaves_no_trace() {
     assert_eq!(asks[0].messages()[0], tick.messages()[0], "the same prefix");
     assert_eq!(house.telegram.sent_to(ADA).len(), 2);
     house.model.assert_strict_order();
+}
+
+#[tokio::test]
+async fn a_webhook_without_a_callback_is_no_target_and_the_line_that_opens_it_is_named() {
+    let model = ModelServer::start(|ask| match (ask.said().contains("tell me later"), ask.round()) {
+        (true, 0) => Say::Calls(vec![call("c1", "message", "{\"text\": \"later\"}")]),
+        (true, _) => text(ask.results()[0]),
+        (false, _) => echo(ask),
+    })
+    .await;
+    let owners = "[access]\nowners = [\"webhook:u1\"]\n";
+    let sections = format!("{}\n{}\n{owners}{TICKS}", model.section(), Bridge::section(""));
+    let gateway = Gateway::start(&sections).await;
+    let bridge = Bridge::to(&gateway);
+    assert_eq!(bridge.wait(&message("m1", "room", "hello")).await.text(), "you said: hello");
+    fs::write(gateway.workspace().join("HEARTBEAT.md"), "- look at the disk\n").expect("a file");
+    until("a reason", SOON, async || {
+        let ticks = gateway.cli(&["heartbeat", "last", "--json"]).await.json();
+        (ticks[0]["result"] == "no-callback").then_some(())
+    })
+    .await;
+    let told = bridge.wait(&message("m2", "room", "tell me later")).await;
+    assert!(told.text().contains("Not sent") && told.text().contains("callback_url"), "{told:?}");
+    let doctor = gateway.cli(&["doctor", "--offline"]).await;
+    assert!(doctor.out.contains("[channels.webhook.bridge] callback_url"), "{doctor:?}");
+    assert!(!doctor.out.contains("senders are strangers"), "there is an owner: {doctor:?}");
+    assert!(model.asks_about("[heartbeat]").is_empty());
 }
 
 #[tokio::test]

@@ -125,5 +125,7 @@ async fn the_command_line_sets_runs_and_refuses() {
     ] {
         let refused = gateway.cli(args).await;
         assert!(refused.code != Some(0) && refused.err.contains(why), "{args:?}: {refused:?}");
+        // What was asked is at fault, and not the gateway.
+        assert!(args[1] != "add" || refused.code == Some(65), "{args:?}: {refused:?}");
     }
 }

@@ -109,6 +109,15 @@ impl Tool for SendMessage {
         if files.is_empty() && Outcome::from_text(&text, &Policy::default()).silent().is_some() {
             return Err(tell("Not sent: the text says nothing.".to_owned()));
         }
+        if here && matches!(chat.channel.kind(), "web" | "console") {
+            return Err(tell(
+                "Not sent: this chat shows your answer and nothing beside it. Put all of it in your answer.".to_owned(),
+            ));
+        }
+        if let Err(why) = ways.chats.hears(&chat.channel) {
+            let instead = if here { " Put all of it in your answer." } else { "" };
+            return Err(tell(format!("Not sent: {}.{instead}", why.for_model())));
+        }
         let entry = ways.channels.get(&chat.channel).filter(|entry| entry.channel.id().kind() != "web");
         let entry = entry.ok_or_else(|| {
             tell(format!("Not sent: `{}` is not a channel that can be written to now.", chat.channel))
@@ -188,11 +197,11 @@ impl Ways {
             .take(NAMED)
             .map(|chat| format!("- {}: {}", chat.session, super::broker::visible(chat.name())))
             .collect();
-        Err(ToolError::TellModel(format!(
-            "Not sent: `{}` {what}. Use a session key:\n{}",
-            super::broker::short(to),
-            list.join("\n")
-        )))
+        let instead = match list.is_empty() {
+            true => "No other chat can be written to: one can after somebody wrote in it.".to_owned(),
+            false => format!("Use a session key:\n{}", list.join("\n")),
+        };
+        Err(ToolError::TellModel(format!("Not sent: `{}` {what}. {instead}", super::broker::short(to))))
     }
 
     /// A file of the workspace or of this session, kept among the gateway's own.

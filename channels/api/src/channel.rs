@@ -35,6 +35,12 @@ pub trait Channel: Send + Sync + 'static {
         None
     }
 
+    /// The key that is not set and without which nobody gets what was not asked for: a message that the gateway sends by
+    /// itself would wait for a request that nobody knows to make.
+    fn unheard(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Given once, before anything else is asked of the channel; sends may come before `run` does.
     fn open(&self, _ctx: &ChannelContext) {}
 

@@ -343,6 +343,10 @@ impl Channel for Webhook {
         &self.capabilities
     }
 
+    fn unheard(&self) -> Option<&'static str> {
+        self.callback.is_none().then_some("callback_url")
+    }
+
     async fn run(&self, ctx: ChannelContext) -> Result<(), ChannelError> {
         self.remember(&ctx);
         let mut tasks = JoinSet::new();

@@ -24,7 +24,7 @@ use crate::{
     lang::{self, Lang},
     os,
     policy::{Asker, Holds, Role, Verdict, decide},
-    skills::{Skill, Skills, State, Unmet},
+    skills::{Skill, Skills, State, Tier, Unmet},
     terminal,
 };
 
@@ -66,7 +66,7 @@ pub fn workspaces(loaded: &Loaded, skills: &Skills, lang: Lang) -> (Vec<Finding>
     let folders: Vec<String> = skills.folders.iter().map(|dir| dir.display().to_string()).collect();
     let readable = match folders.is_empty() {
         true => String::new(),
-        false => lang::doctor_readable(lang, folders.join(", ")),
+        false => lang::doctor_readable(lang, lang.listed(folders)),
     };
     let mut exit = Exit::Ok;
     let findings = dirs.iter().map(|dir| {
@@ -131,10 +131,14 @@ pub fn skills(skills: &Skills, lang: Lang) -> Vec<Finding> {
     let usable: Vec<&str> = skills.usable().map(|skill| skill.name.as_str()).collect();
     let names = match usable.len() {
         0 => lang::doctor_tools_none(lang),
-        1..=SKILLS => usable.join(", "),
-        _ => format!("{}, …", usable[..SKILLS].join(", ")),
+        1..=SKILLS => lang.listed(&usable),
+        _ => lang.listed(usable[..SKILLS].iter().chain(&["…"])),
     };
-    let mut findings = vec![good(lang::doctor_skills(lang, usable.len(), skills.list.len(), names))];
+    let mut counted = lang::doctor_skills(lang, usable.len(), skills.list.len(), names);
+    if !skills.list.iter().any(|skill| skill.tier == Tier::Bundled) {
+        counted.push_str(&lang::doctor_skills_shipped(lang, crate::skills::bundled_count()));
+    }
+    let mut findings = vec![good(counted)];
     let told = skills.list.iter().filter_map(|skill| one_skill(skill, lang));
     findings.extend(told.take(SKILLS));
     findings.extend(skills.problems.iter().map(|problem| bad(problem.text(lang))));
@@ -151,7 +155,7 @@ fn one_skill(skill: &Skill, lang: Lang) -> Option<Finding> {
         }
         State::Off(needs) => {
             let why: Vec<String> = needs.iter().map(|need| need.text(lang)).collect();
-            let mut text = lang::doctor_skill_off(lang, name, why.join("; "));
+            let mut text = lang::doctor_skill_off(lang, name, lang.reasons(why));
             if needs.iter().any(|need| matches!(need, Unmet::Program(_) | Unmet::AnyProgram(_))) {
                 text.push_str(&match install(skill.install.as_ref()) {
                     Some(how) => lang::doctor_skill_install(lang, how),
@@ -197,11 +201,11 @@ pub fn tools(loaded: &Loaded, lang: Lang) -> Vec<Finding> {
         tools.names().into_iter().map(str::to_owned).collect()
     };
     let [owner, trusted, member] = [Role::Owner, Role::Trusted, Role::Member].map(|role| of(role, true));
-    let list = |tools: &[String]| if tools.is_empty() { lang::doctor_tools_none(lang) } else { tools.join(", ") };
+    let list = |tools: &[String]| if tools.is_empty() { lang::doctor_tools_none(lang) } else { lang.listed(tools) };
     let direct: Vec<String> = owner.iter().filter(|name| !of(Role::Owner, false).contains(name)).cloned().collect();
     let direct = match direct.is_empty() {
         true => String::new(),
-        false => lang::doctor_tools_direct(lang, direct.join(", ")),
+        false => lang::doctor_tools_direct(lang, lang.listed(direct)),
     };
     let same = lang::doctor_tools_same(lang);
     let trusted = if trusted == owner { same } else { list(&trusted) };

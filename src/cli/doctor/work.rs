@@ -82,7 +82,7 @@ fn failures(turns: &[TurnRow], now: i64, lang: Lang) -> Vec<Finding> {
         names.sort_unstable();
         names.dedup();
         names.truncate(CAUSES);
-        findings.push(bad(lang::doctor_unknown_tools(lang, unknown.len(), shown(&names.join(", ")), &first.id)));
+        findings.push(bad(lang::doctor_unknown_tools(lang, unknown.len(), shown(&lang.listed(names)), &first.id)));
     }
     let mended: Vec<_> = noted("the provider refused the message order");
     let mended: Vec<_> = mended.into_iter().filter(|turn| turn.state != "failed").collect();

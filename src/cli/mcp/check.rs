@@ -45,9 +45,9 @@ impl Check {
                 Ok(listing) => {
                     let withheld = withheld(server.files(), &listing);
                     let refused = listing.refused.iter().map(|(tool, why)| format!("{tool} ({why})"));
-                    let refused = refused.collect::<Vec<_>>().join(", ");
+                    let refused = lang.listed(refused);
                     let standings = withheld.iter().map(|(tool, standing)| format!("{tool} ({})", standing.as_str()));
-                    let standings = standings.collect::<Vec<_>>().join(", ");
+                    let standings = lang.listed(standings);
                     match (withheld.is_empty(), refused.is_empty()) {
                         (true, true) => ("approved", lang::mcp_fine(lang, listing.tools.len())),
                         (false, _) => ("withheld", lang::mcp_withheld(lang, name, standings)),

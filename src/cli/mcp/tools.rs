@@ -99,7 +99,7 @@ impl Row {
         let takes = listed.parameters.get("properties").and_then(Value::as_object);
         let takes: Vec<&str> = takes.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
         if !takes.is_empty() {
-            parts.push(format!("[{}]", lang::mcp_takes(lang, takes.join(", "))));
+            parts.push(format!("[{}]", lang::mcp_takes(lang, lang.listed(takes))));
         }
         if listed.read_only {
             parts.push(format!("[{}]", lang::mcp_reads(lang)));

@@ -68,7 +68,7 @@ impl Check {
                 for note in notes {
                     let path = shown_path(&skill.location, home.as_deref());
                     let line = note.line.map(|line| format!(":{line}")).unwrap_or_default();
-                    show::line(&format!("{path}{line}: {}: {}", weight(note.weight, lang), note.text));
+                    show::line(&format!("{path}{line}: {}{}{}", weight(note.weight, lang), lang.colon(), note.text));
                 }
             }
             show::line(&match broken {

@@ -252,7 +252,9 @@ impl Shop {
 
     fn show(&self, brought: &Brought, wanted: &crate::skills::requirements::Wanted, place: &Path) {
         let (lang, view) = (self.lang, &brought.view);
-        let version = brought.origin.installed_version.as_deref().unwrap_or("-");
+        // Many have no version.
+        let version = brought.origin.installed_version.as_deref().filter(|version| !version.is_empty());
+        let version = version.map(|version| format!(" {version}")).unwrap_or_default();
         show::line(&lang::view_head(lang, &view.name, version, place.display()));
         show::line(&format!("  {}", view.description));
         if let Some(owner) = &brought.origin.owner_handle {
@@ -264,7 +266,7 @@ impl Shop {
         }
         let list = |title: String, items: &[String]| {
             if !items.is_empty() {
-                show::line(&format!("{title} {}", items.join(", ")));
+                show::line(&format!("{title} {}", lang.listed(items)));
             }
         };
         list(lang::view_variables(lang), &view.variables);

@@ -39,7 +39,7 @@ impl List {
                 .map(|skill| {
                     let about = match &skill.state {
                         State::Loaded => shown_path(&skill.location, home.as_deref()),
-                        state => reasons(state, lang).join("; "),
+                        state => lang.reasons(reasons(state, lang)),
                     };
                     vec![skill.name.clone(), state(skill).to_owned(), skill.tier.as_str().to_owned(), about]
                 })
@@ -49,7 +49,7 @@ impl List {
         for skill in &skills.list {
             let is_told = |warning: &&Warning| matches!(warning, Warning::LikeBuiltIn(_));
             for warning in skill.warnings.iter().filter(is_told) {
-                eprintln!("{}: {}", skill.name, warning.text(lang));
+                eprintln!("{}{}{}", skill.name, lang.colon(), warning.text(lang));
             }
         }
         for problem in &skills.problems {
