@@ -349,7 +349,7 @@ pub enum Ended {
     /// A word of the gateway itself.
     Notice(String),
     /// One plain line: why there is no answer.
-    Failed(String),
+    Failed(channel_api::Said),
     /// Stopped by a person or a newer message.
     Stopped,
     /// There is nothing to say: the reason's name.
@@ -849,7 +849,7 @@ impl Drive<'_> {
                 self.record().await?;
                 return Err(RunError::Retry(why.to_string(), self.asked_wait));
             }
-            turn::Ending::Failed { reason, .. } => Ended::Failed(reason.line(self.lang())),
+            turn::Ending::Failed { reason, .. } => Ended::Failed(reason.said()),
         };
         Ok(TurnRun {
             ended,
@@ -922,8 +922,7 @@ impl Drive<'_> {
     }
 
     fn timed_out(&mut self) {
-        let line = lang::turn_took_too_long(self.lang());
-        self.turn.fail(FailReason::Ended(line));
+        self.turn.fail(FailReason::Ended(lang::both(lang::turn_took_too_long)));
     }
 
     /// Takes entries that came for this turn while it runs.
@@ -964,8 +963,8 @@ impl Drive<'_> {
             Err(NotNow::Store(error)) => return Err(error.into()),
             Err(NotNow::Reached(reached)) => {
                 info!(budget = reached.key, "a budget is used up and ends the turn");
-                let line = ledger.line(&reached, self.lang(), self.asker.role == Role::Owner);
-                self.turn.fail(FailReason::Ended(line));
+                let owner = self.asker.role == Role::Owner;
+                self.turn.fail(FailReason::Ended(lang::both(|lang| ledger.line(&reached, lang, owner))));
                 return Ok(());
             }
         };
@@ -1347,7 +1346,7 @@ impl Drive<'_> {
                 self.turn.tool_finished(&call.call_id, Err(why.clone()));
                 // A tool that gave up because the turn was stopped failed at nothing: the turn ends as stopped.
                 if !self.control.stop.is_cancelled() {
-                    self.turn.fail(FailReason::Ended(why));
+                    self.turn.fail(FailReason::Ended(channel_api::Said::new(why.as_str(), why.as_str())));
                 }
             }
         }

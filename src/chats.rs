@@ -171,6 +171,19 @@ impl Chats {
         entry.channel.unheard().map_or(Ok(()), |key| Err(Barred::Unheard(key)))
     }
 
+    /// Where somebody hears of what was set in this chat: there; for an owner's own chat in which nobody gets what is said
+    /// first, the owner's last chat in which they do.
+    ///
+    /// # Errors
+    /// As the store gives them; within, why nobody hears.
+    pub async fn heard(&self, place: Place, role: Role, agent: &str) -> Result<Result<Place, Barred>, StoreError> {
+        let Err(barred) = self.hears(&place.address.channel) else { return Ok(Ok(place)) };
+        if role < Role::Owner || place.conversation.kind != ConversationKind::Direct {
+            return Ok(Err(barred));
+        }
+        Ok(self.owner(agent).await?.map(|chat| chat.place).ok_or(barred))
+    }
+
     /// The owner's last direct chat with this agent on a chat platform where they are heard, else the web chat if they ever
     /// wrote there.
     ///

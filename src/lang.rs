@@ -109,6 +109,11 @@ pub(crate) fn auto_or<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Resu
     })
 }
 
+/// A line in every language: for what is read in a chat and in the gateway's own lists.
+pub fn both(line: impl Fn(Lang) -> String) -> channel_api::Said {
+    channel_api::Said::new(line(Lang::En), line(Lang::Zh))
+}
+
 static CURRENT: OnceLock<Lang> = OnceLock::new();
 
 /// The name of a platform as people write it.
@@ -194,6 +199,22 @@ pub fn table_head(lang: Lang, word: &str) -> &str {
         "WHERE OR WHY" => "位置或原因",
         "WHO" => "谁",
         "WHY · TEXT" => "原因 · 内容",
+        word => word,
+    }
+}
+
+/// The state of a session or who speaks in it, as a listing shows it. An unknown one stays as it is.
+pub fn table_word(lang: Lang, word: &str) -> &str {
+    if lang == Lang::En {
+        return word;
+    }
+    match word {
+        "assistant" => "助手",
+        "idle" => "空闲",
+        "parked" => "等待批准",
+        "running" => "运行中",
+        "tool" => "工具",
+        "user" => "用户",
         word => word,
     }
 }
@@ -2694,6 +2715,10 @@ catalogue! {
     skill_name_not_closed(line) {
         en: "line {line}: `name` begins with a bracket or a quote that is never closed; write the bare name",
         zh: "第 {line} 行：`name` 开头的括号或引号没有闭合；请直接写名字",
+    }
+    dlq_why(why, attempts, crashes) {
+        en: "{why} (tried {attempts} times, {crashes} crashes)",
+        zh: "{why}（尝试 {attempts} 次，崩溃 {crashes} 次）",
     }
     unheard(channel, key) {
         en: "{channel} has no `{key}`: it gives answers to whoever asked, and heartbeats, hooks and `message` reach nobody there",

@@ -336,8 +336,17 @@ impl Scheduler {
         let rows = &self.schedules.rows;
         let Some(slot) = row.slot else { return rows.stop_schedule(&row.id, "it has no next time").await };
         let lang = Lang::current();
-        let role = match self.chats.role(&row.terms.place) {
-            Ok(role) => role.min(row.terms.role),
+        let place = &row.terms.place;
+        let found = match self.chats.role(place) {
+            Ok(role) => {
+                let role = role.min(row.terms.role);
+                let Some((_, agent)) = self.chats.session(place) else { return Ok(()) };
+                self.chats.heard(place.clone(), role, &agent).await?.map(|place| (place, role))
+            }
+            Err(barred) => Err(barred),
+        };
+        let (place, role) = match found {
+            Ok(found) => found,
             Err(barred) => {
                 let why = match barred {
                     Barred::Blocked => lang::schedule_creator_blocked(lang),
@@ -354,7 +363,7 @@ impl Scheduler {
             warn!(schedule = %row.id, %why, "a schedule runs no more");
             return rows.stop_schedule(&row.id, &why).await;
         }
-        let Some((session, agent)) = self.chats.session(&row.terms.place) else { return Ok(()) };
+        let Some((session, agent)) = self.chats.session(&place) else { return Ok(()) };
         let session = if row.terms.isolated { row.own_session() } else { session };
         let due = row.when.due(slot, now);
         let next = due.next.map(|slot| next_of(&row.when, slot, &row.id, self.schedules.config.stagger));
@@ -371,9 +380,9 @@ impl Scheduler {
             session,
             agent,
             role,
-            sender: row.terms.place.sender.clone(),
-            conversation: row.terms.place.conversation.clone(),
-            address: row.terms.place.address.clone(),
+            sender: place.sender,
+            conversation: place.conversation,
+            address: place.address,
             text: words(row, due.slot, due.missed, now),
             attachments: Vec::new(),
             trust: Trust::Own,

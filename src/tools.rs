@@ -181,7 +181,8 @@ pub fn builtin(parts: &Parts) -> Vec<Arc<dyn Tool>> {
         tools.push(Arc::new(process::Process::new(parts.commands.clone(), parts.redactor.clone())));
     }
     if parts.schedules.is_some() || parts.described {
-        tools.push(Arc::new(schedule::Schedule::new(parts.schedules.clone())));
+        let chats = parts.acts.as_ref().map(|acts| acts.ways.chats.clone());
+        tools.push(Arc::new(schedule::Schedule::new(parts.schedules.clone().zip(chats))));
     }
     if let Some(egress) = &parts.egress {
         tools.push(Arc::new(web_fetch::WebFetch::new(Arc::clone(egress))));

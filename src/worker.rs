@@ -6,7 +6,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use channel_api::{Clock, ConversationKind, Level, Mark, Reply, ReplyKind, Settled, TurnId};
+use channel_api::{Clock, ConversationKind, Level, Mark, Reply, ReplyKind, Said, Settled, TurnId};
 use futures_util::FutureExt;
 use tokio::{
     sync::watch,
@@ -431,9 +431,9 @@ impl Worker {
         }
         let how = match (&outcome, &run.ended) {
             (TurnOutcome::Stopped, _) => How::Stopped,
+            (_, Ended::Failed(why)) => How::Failed(lang.of(why)),
             (TurnOutcome::Failed(line), _) => How::Failed(line),
             (_, Ended::Answer(text) | Ended::Notice(text)) => How::Said(text),
-            (_, Ended::Failed(line)) => How::Failed(line),
             (_, Ended::Silent(_)) => How::Said(""),
             (_, Ended::Stopped) => How::Stopped,
         };
@@ -470,8 +470,9 @@ impl Worker {
                 TurnOutcome::Stopped => Some("stopped".to_owned()),
                 _ => None,
             },
-            failed: match &outcome {
-                TurnOutcome::Failed(why) => Some(why.clone()),
+            failed: match (&outcome, &run.ended) {
+                (TurnOutcome::Failed(_), Ended::Failed(why)) => Some(lang.of(why).to_owned()),
+                (TurnOutcome::Failed(why), _) => Some(why.clone()),
                 _ => None,
             },
             merged_into: None,
@@ -579,11 +580,11 @@ impl Worker {
         match &run.ended {
             Ended::Stopped => (TurnOutcome::Stopped, None),
             Ended::Silent(why) => (TurnOutcome::Silent((*why).to_owned()), None),
-            Ended::Failed(line) if !addressed || is_unasked(answered) => (TurnOutcome::Failed(line.clone()), None),
-            Ended::Failed(line) => {
+            Ended::Failed(why) if !addressed || is_unasked(answered) => (failed(why), None),
+            Ended::Failed(why) => {
                 let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
-                let said = reported(lang::turn_failed(lang, line), run);
-                (TurnOutcome::Failed(line.clone()), Some(Reply::error(said)))
+                let said = reported(lang::turn_failed(lang, lang.of(why)), run);
+                (failed(why), Some(Reply::error(said)))
             }
             Ended::Notice(text) => {
                 let reply = Reply { kind: ReplyKind::Notice, ..Reply::message(text) };
@@ -598,8 +599,8 @@ impl Worker {
                 let outcome = Outcome::from_text(raw, &policy);
                 if addressed && outcome.wants_answer(&policy) {
                     let lang = Lang::of_text(&inbound.text).unwrap_or_else(Lang::current);
-                    let line = lang::turn_empty(lang);
-                    return (TurnOutcome::Failed(line.clone()), Some(Reply::error(lang::turn_failed(lang, line))));
+                    let why = lang::both(lang::turn_empty);
+                    return (failed(&why), Some(Reply::error(lang::turn_failed(lang, lang.of(&why)))));
                 }
                 match outcome {
                     Outcome::Silent(why) => (TurnOutcome::Silent(why.as_str().to_owned()), None),
@@ -722,6 +723,11 @@ impl Worker {
 /// Whether nobody is to see that the turn runs: it answers no one who waits.
 fn is_quiet(entry: &InboxEntry) -> bool {
     entry.errand.is_some()
+}
+
+/// A failed turn as it is kept: the owner reads it in the gateway's lists, so in the gateway's language.
+fn failed(why: &Said) -> TurnOutcome {
+    TurnOutcome::Failed(Lang::current().of(why).to_owned())
 }
 
 /// Nobody asked for it in a chat.

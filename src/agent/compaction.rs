@@ -10,7 +10,7 @@ pub mod facts;
 
 use std::sync::{Arc, LazyLock};
 
-use channel_api::{ConversationKind, Trust};
+use channel_api::{ConversationKind, Said, Trust};
 use regex::Regex;
 use serde_json::Value;
 
@@ -351,7 +351,7 @@ impl Agent {
             Ok(text) => text,
             Err(why) if asked.is_some() => return Ok(run.ended(Ended::Failed(why), None)),
             Err(why) => {
-                tracing::warn!(%why, "the conversation was not compacted");
+                tracing::warn!(why = Lang::En.of(&why), "the conversation was not compacted");
                 return Ok(run.ended(Ended::Silent("not_compacted"), None));
             }
         };
@@ -410,7 +410,7 @@ impl Compaction<'_> {
         gone: &[Message],
         asked: Option<&str>,
         lang: Lang,
-    ) -> Result<Result<String, String>, RunError> {
+    ) -> Result<Result<String, Said>, RunError> {
         let rules = match lang {
             Lang::Zh => include_str!("prompts/compact.zh.md"),
             Lang::En => include_str!("prompts/compact.en.md"),
@@ -429,8 +429,9 @@ impl Compaction<'_> {
                         written = Some(reply.text);
                     }
                 }
-                Ended::Failed(why) | Ended::Notice(why) => return Ok(Err(why)),
-                Ended::Stopped | Ended::Silent(_) => return Ok(Err(lang::stopped(lang))),
+                Ended::Failed(why) => return Ok(Err(why)),
+                Ended::Notice(why) => return Ok(Err(Said::new(why.as_str(), why.as_str()))),
+                Ended::Stopped | Ended::Silent(_) => return Ok(Err(lang::both(lang::stopped))),
             }
         }
         let outside = holds_outside(gone, &self.known_tools());
@@ -463,7 +464,7 @@ impl Compaction<'_> {
         (drive.purpose, drive.usage, drive.outside) = ("compact", self.usage, self.outside);
         drive.tally = Tally { tokens: self.usage.total(), costs: self.costs.clone() };
         match drive.finish_turn().await {
-            Err(RunError::Retry(why, _)) => Ok(self.ended(Ended::Failed(why), None)),
+            Err(RunError::Retry(why, _)) => Ok(self.ended(Ended::Failed(Said::new(why.as_str(), why.as_str())), None)),
             run => run,
         }
     }

@@ -7,6 +7,7 @@
 
 use std::{collections::HashSet, mem, sync::Arc};
 
+use channel_api::Said;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -193,7 +194,7 @@ pub enum FailReason {
     /// No model will answer until something is changed.
     Model(Cause),
     /// Ended from outside (a budget, a tool that cannot go on): one plain line.
-    Ended(String),
+    Ended(Said),
 }
 
 impl FailReason {
@@ -227,8 +228,13 @@ impl FailReason {
             Self::Refused(why) => lang::turn_refused(lang, why.line(lang)),
             Self::Unavailable(why) => lang::turn_unavailable(lang, why.line(lang)),
             Self::Model(why) => lang::turn_model(lang, why.line(lang)),
-            Self::Ended(why) => why.clone(),
+            Self::Ended(why) => lang.of(why).to_owned(),
         }
+    }
+
+    /// The line for everybody who reads it: the person in the chat's language, the owner in the gateway's.
+    pub fn said(&self) -> Said {
+        lang::both(|lang| self.line(lang))
     }
 }
 

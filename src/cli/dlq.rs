@@ -90,8 +90,10 @@ impl Dlq {
                     show::json(&dead);
                 } else {
                     show::line(&format!("{} {} {}", dead.id, show::time(dead.received_at), dead.session));
-                    show::line(&format!("{} {}: {}", dead.inbound.channel, dead.inbound.sender.id, dead.inbound.text));
-                    show::line(&format!("{} (×{}, crashes {})", dead.error, dead.attempts, dead.crashes));
+                    let colon = lang.colon();
+                    let inbound = &dead.inbound;
+                    show::line(&format!("{} {}{colon}{}", inbound.channel, inbound.sender.id, inbound.text));
+                    show::line(&lang::dlq_why(lang, &dead.error, dead.attempts, dead.crashes));
                 }
             }
             What::Retry { id } => self.resolve(reach, id, DeadResolution::Retry).await?,

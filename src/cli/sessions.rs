@@ -169,7 +169,7 @@ fn row(row: &SessionRow) -> Vec<String> {
     };
     vec![
         show::time(row.updated_at),
-        state.to_owned(),
+        lang::table_word(Lang::current(), state).to_owned(),
         row.pending.to_string(),
         row.messages.to_string(),
         row.usage.total().to_string(),
@@ -180,18 +180,20 @@ fn row(row: &SessionRow) -> Vec<String> {
 fn text(row: &MessageRow, with_session: bool) -> String {
     let session = if with_session { format!(" {}", row.session) } else { String::new() };
     let (who, text) = said(&row.message);
-    format!("{}{session} {who}: {text}", show::time(row.created_at))
+    let colon = Lang::current().colon();
+    format!("{}{session} {who}{colon}{text}", show::time(row.created_at))
 }
 
 fn said(message: &Message) -> (String, String) {
+    let word = |word| lang::table_word(Lang::current(), word).to_owned();
     match message {
-        Message::User { text, .. } => ("user".to_owned(), text.clone()),
-        Message::Assistant { text, calls, .. } if calls.is_empty() => ("assistant".to_owned(), text.clone()),
+        Message::User { text, .. } => (word("user"), text.clone()),
+        Message::Assistant { text, calls, .. } if calls.is_empty() => (word("assistant"), text.clone()),
         Message::Assistant { text, calls, .. } => {
             let calls: Vec<String> = calls.iter().map(|call| format!("{}({})", call.name, call.arguments)).collect();
-            ("assistant".to_owned(), format!("{text} → {}", calls.join(", ")).trim_start().to_owned())
+            (word("assistant"), format!("{text} → {}", calls.join(", ")).trim_start().to_owned())
         }
-        Message::Tool { name, text, .. } => (format!("tool {name}"), text.clone()),
+        Message::Tool { name, text, .. } => (format!("{} {name}", word("tool")), text.clone()),
     }
 }
 

@@ -111,6 +111,14 @@ async fn row_39_a_model_that_calls_tools_for_ever_stops_at_its_budget_with_one_l
     // A new message has a budget of its own; the owner hears which line raises it, in their language.
     let answer = bridge.wait(&from("m2", "boss", "不停地干")).await;
     assert!(answer.text().contains("预算") && answer.text().contains("limits.budget.turn_tokens"), "{answer:?}");
+    // The owner's list is in the gateway's language, whatever the chat's is.
+    let recent = gateway.cli(&["sessions", "search", "不停地干", "--json"]).await;
+    let turn = recent.good().split('"').find(|word| word.starts_with("tn_")).map(str::to_owned);
+    let trace = gateway.cli(&["trace", &turn.unwrap_or_else(|| panic!("no turn's id: {recent:?}"))]).await;
+    assert!(
+        trace.good().lines().next().is_some_and(|line| line.contains("failed (this task has used up")),
+        "{trace:?}"
+    );
     let told = *told.lock().expect("not poisoned");
     let all = usage(&gateway, "total").await;
     assert_eq!((all.len(), of(&all[0]), &all[0]["calls"]), (1, told, &json!(model.asks().len())));

@@ -212,3 +212,13 @@ async fn chinese_is_spoken_where_it_is_asked_for() {
     let text = format!("{}{}", output.err, output.out);
     assert!(text.chars().any(|c| ('\u{4e00}'..='\u{9fff}').contains(&c)), "{text}");
 }
+
+#[tokio::test]
+async fn init_says_of_a_webhook_without_a_callback_that_nobody_is_told_anything_first_there() {
+    let gateway = Gateway::folder("");
+    let init = gateway.cli(&["init", "--non-interactive", "--no-probe", "--channel", "webhook"]).await;
+    let line = init.good().lines().find(|line| line.contains("callback_url")).unwrap_or_else(|| panic!("{init:?}"));
+    assert!(line.starts_with("! ") && line.contains("heartbeats"), "{line}");
+    let checked = gateway.cli(&["config", "check"]).await;
+    checked.good();
+}

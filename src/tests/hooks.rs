@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
+    bridge::{Bridge, message},
     gateway::{Gateway, client},
     model_server::{Ask, ModelServer, Say, call, echo, text},
     telegram::{ADA, Telegram},
@@ -119,6 +120,19 @@ async fn the_token_is_asked_for_and_nothing_else_opens_the_door() {
     let sessions = client().get(format!("{}/api/sessions", site.gateway.url())).bearer_auth(TOKEN);
     assert_eq!(sessions.send().await.expect("it answers").status().as_u16(), 401);
     assert_eq!(site.model.asks().len(), 1, "the owner's hello alone");
+}
+
+#[tokio::test]
+async fn a_target_where_nobody_would_get_the_result_is_refused_and_the_key_named() {
+    let (model, bridge) = (ModelServer::start(script).await, Bridge::section("owners = [\"boss\"]"));
+    let hooks = format!("[hooks]\nenabled = true\ntoken = \"{TOKEN}\"\ntargets = [\"webhook:bridge:room\"]\n");
+    let gateway = Gateway::start(&format!("{}\n{bridge}\n{hooks}", model.section())).await;
+    let bridge = Bridge::to(&gateway);
+    assert!(bridge.wait(&message("m1", "room", "hello")).await.text().contains("hello"));
+    let body = json!({ "message": "summarise", "channel": "webhook:bridge", "to": "room" });
+    let (status, answer) = post(&gateway, "/hooks/agent", None, &body).await;
+    assert!(status == 422 && answer.to_string().contains("callback_url"), "{status} {answer}");
+    assert_eq!(model.asks().len(), 1, "nothing was begun");
 }
 
 #[tokio::test]

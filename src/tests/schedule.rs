@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::{
+    bridge::{Bridge, message},
     gateway::Gateway,
     model_server::{Ask, ModelServer, Say, call, echo, text},
     telegram::{ADA, Telegram, group},
@@ -82,6 +83,32 @@ async fn a_reminder_arrives_in_the_group_where_it_was_set_and_members_set_none()
     telegram.said(BOB, "you said: which tools?").await;
     let asks = model.asks_about("which tools?");
     assert!(!asks[0].tools().contains(&"schedule"), "{:?}", asks[0].tools());
+}
+
+#[tokio::test]
+async fn what_is_set_where_nobody_would_get_it_goes_to_the_owners_other_chat_or_is_refused() {
+    let (telegram, model) = (Telegram::start().await, ModelServer::start(secretary).await);
+    let bridge = Bridge::section("owners = [\"boss\"]");
+    let gateway = Gateway::start(&format!("{}\n{}\n{bridge}", model.section(), telegram.section(""))).await;
+    telegram.polled().await;
+    let bridge = Bridge::to(&gateway);
+    let asked = async |id: &str, sender: &str| {
+        let mut body = message(id, &format!("room-{sender}"), "remind me in 1s");
+        body["sender"] = json!({ "id": sender });
+        bridge.wait(&body).await.text().to_owned()
+    };
+    for (id, sender) in [("m1", "u1"), ("m2", "boss")] {
+        let told = asked(id, sender).await;
+        assert!(told.contains("callback_url") && !told.contains("sc_"), "{sender}: {told}");
+    }
+    is_empty(&gateway).await;
+    // Once the owner has written where they are told things, it comes there.
+    telegram.private(ADA, "hello");
+    telegram.said(ADA, "you said: hello").await;
+    let told = asked("m3", "boss").await;
+    assert!(told.contains("Set sc_") && told.contains("telegram"), "{told}");
+    telegram.said(ADA, "REMINDER: drink water").await;
+    assert!(!asked("m4", "u1").await.contains("sc_"), "somebody else's does not");
 }
 
 #[tokio::test]

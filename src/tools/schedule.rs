@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, arguments};
 use crate::{
-    chats::Place,
+    chats::{Chats, Place},
     errand::ErrandKind,
     policy::{Asks, Role},
     schedule::{
@@ -25,12 +25,12 @@ const SHOWN: usize = 3;
 const ROWS: usize = 40;
 
 /// The tool.
-pub struct Schedule(Option<Schedules>);
+pub struct Schedule(Option<(Schedules, Chats)>);
 
 impl Schedule {
-    /// Over these schedules; `None` where only the tool's description is asked for.
-    pub fn new(schedules: Option<Schedules>) -> Self {
-        Self(schedules)
+    /// Over these schedules and chats; `None` where only the tool's description is asked for.
+    pub fn new(parts: Option<(Schedules, Chats)>) -> Self {
+        Self(parts)
     }
 }
 
@@ -93,7 +93,7 @@ impl Tool for Schedule {
         }
         let creator = ScheduleRow::creator_of(&inbound.address.channel, &inbound.sender.id);
         let all = role == Role::Owner && inbound.conversation.kind == ConversationKind::Direct;
-        let schedules = self.0.as_ref().ok_or_else(|| tell("nothing can be set from here"))?;
+        let (schedules, chats) = self.0.as_ref().ok_or_else(|| tell("nothing can be set from here"))?;
         let now = schedules.clock.now_ms();
         let own = async |id: Option<&str>| -> Result<ScheduleRow, ToolError> {
             let id = id.map(str::trim).filter(|id| !id.is_empty()).ok_or_else(|| tell("`id` is needed"))?;
@@ -108,9 +108,21 @@ impl Tool for Schedule {
                     address: inbound.address.clone(),
                     sender: inbound.sender.clone(),
                 };
+                let heard = chats.heard(place, role, &call.agent).await.map_err(|error| refused(error.into()))?;
+                let place = heard.map_err(|barred| tell(&barred.for_model()))?;
+                let elsewhere = place.address != inbound.address;
                 let key = format!("{} {}", call.turn, call.call_id);
                 let row = schedules.add(&ask, place, role, &call.agent, &key).await.map_err(refused)?;
-                format!("Set {}.", told(&row, now))
+                match elsewhere {
+                    true => {
+                        let channel = &row.terms.place.address.channel;
+                        format!(
+                            "Set {}. It comes in the owner's chat on {channel}: nobody gets it here.",
+                            told(&row, now)
+                        )
+                    }
+                    false => format!("Set {}.", told(&row, now)),
+                }
             }
             "edit" => {
                 let row = own(id.as_deref()).await?;
