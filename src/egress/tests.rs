@@ -144,7 +144,7 @@ async fn fetch(egress: &Egress, url: &str) -> Result<Fetched, EgressError> {
 }
 
 #[tokio::test]
-async fn every_notation_of_a_private_place_is_refused_before_a_connection() {
+async fn row_16_every_notation_of_a_private_place_is_refused_before_a_connection() {
     let site = Site::start(|_| page("", b"inside")).await;
     let lookup = Table::of(&[]);
     let egress = client(EgressConfig::default(), Arc::clone(&lookup));
@@ -184,7 +184,7 @@ async fn a_name_with_one_private_address_is_refused() {
 }
 
 #[tokio::test]
-async fn a_name_that_changes_its_mind_is_checked_each_time_and_the_connection_goes_where_it_was_checked() {
+async fn row_16_a_name_that_changes_its_mind_is_checked_each_time_and_the_connection_goes_where_it_was_checked() {
     let lookup = Table::of(&[("rebind.example.org", &[&["1.2.3.4"], &["127.0.0.1"]])]);
     let guard = Guard { lookup, named: false, fake_ip: false, proxies: Vec::new() };
     let name = || "rebind.example.org".parse::<reqwest::dns::Name>().expect("a name");
@@ -230,7 +230,7 @@ async fn hosts_the_owner_named_are_reached_by_host_and_port_but_no_metadata() {
 }
 
 #[tokio::test]
-async fn redirects_are_followed_five_times_and_never_inside() {
+async fn row_16_redirects_are_followed_five_times_and_never_inside() {
     let inside = Site::start(|_| page("", b"inside")).await;
     let port = inside.addr.port();
     let site = Site::start(move |path| match path {

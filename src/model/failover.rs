@@ -141,7 +141,10 @@ impl Model for Failover {
                     retry = retry.or(Some(error));
                 }
                 ModelError::Fatal(ref cause) => {
-                    tracing::warn!(model = model.name(), error = %cause, "a model cannot be used");
+                    // When none is left to be asked, whoever asked says so: one line of the log for one fault.
+                    if !last {
+                        tracing::warn!(model = model.name(), error = %cause, "a model cannot be used");
+                    }
                     shown.passed_over(model.name(), &error.to_string());
                     fatal = fatal.or(Some(error));
                 }

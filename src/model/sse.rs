@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_comments_and_spacing_do_not_matter() {
+    fn bad_input_62_line_ends_comments_and_spacing_do_not_matter() {
         let stream = "\u{feff}: hi\r\ndata: a\r\n\r\n: keep-alive\n\ndata:b\rdata:  c\r\rid: 7\nretry: 1\nnonsense\n\ndata\n\ndata: 小龙虾";
         assert_eq!(decode([stream.as_bytes()]), data(&["a", "b\n c", "", "小龙虾"]));
         let named = decode([b"event: error\ndata: {}\n\ndata: x\n\n".as_slice()]);
@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_chunking_gives_the_same_events(
+        fn bad_input_62_any_chunking_gives_the_same_events(
             pieces in proptest::collection::vec(
                 prop_oneof![
                     Just("data: ".as_bytes().to_vec()), Just(b"data:".to_vec()), Just(b"event: e".to_vec()),

@@ -514,7 +514,7 @@ async fn a_connection_closed_in_a_thought_or_in_a_call_is_a_broken_one() {
 }
 
 #[tokio::test]
-async fn strange_characters_ends_and_pieces_cost_nothing_but_themselves() {
+async fn bad_input_65_strange_characters_ends_and_pieces_cost_nothing_but_themselves() {
     let cases = [
         // Half a surrogate pair, a whole one, an escaped backslash before a u, NUL.
         (
@@ -573,7 +573,7 @@ async fn a_cut_stream_keeps_its_text_and_never_half_a_call() {
 }
 
 #[tokio::test]
-async fn a_flood_is_cut_off() {
+async fn bad_input_62_a_flood_is_cut_off() {
     let mut pieces = vec![
         Piece::Bytes(say("kept").into_bytes()),
         Piece::Bytes(b"data: {\"choices\":[{\"delta\":{\"content\":\"".to_vec()),
@@ -597,7 +597,7 @@ async fn a_flood_is_cut_off() {
 // Refusals, tries, limits.
 
 #[tokio::test]
-async fn refusals_are_classed_bounded_and_show_neither_page_nor_key() {
+async fn bad_input_63_refusals_are_classed_bounded_and_show_neither_page_nor_key() {
     let html = format!("<html><body>{}</body></html>", "x".repeat(10_000));
     let error = |message: &str| json!({"error": {"message": message, "code": "c"}}).to_string();
     let long = "z".repeat(3_000);
@@ -648,7 +648,7 @@ async fn refusals_are_classed_bounded_and_show_neither_page_nor_key() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_for_once_more_and_then_named() {
+async fn bad_input_61_nothing_is_asked_for_once_more_and_then_named() {
     let nothing = [
         Act::Answer(200, &[], "{}".to_owned()),
         Act::Answer(200, &[], "null".to_owned()),
@@ -849,7 +849,7 @@ fn one_probe_at_a_time_and_a_failed_one_shuts_again() {
 }
 
 #[tokio::test]
-async fn no_way_of_marking_thoughts_reaches_the_text() {
+async fn bad_input_60_no_way_of_marking_thoughts_reaches_the_text() {
     for thought in [
         json!({ "reasoning_content": "secret" }),
         json!({ "content": null, "reasoning_content": "secret" }),

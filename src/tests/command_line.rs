@@ -20,7 +20,7 @@ async fn a_second_gateway_ends_with_75_and_names_the_first() {
 }
 
 #[tokio::test]
-async fn a_taken_port_is_71() {
+async fn bad_input_14_a_taken_port_is_71() {
     let taken = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let addr = taken.local_addr().expect("it is bound").to_string();
     let gateway = Gateway::folder("");

@@ -13,6 +13,7 @@ use crate::support::{
     bridge::{Bridge, Receiver, message},
     gateway::{Gateway, client},
     model_server::{Gate, ModelServer, Say, call, text},
+    onebot::{Flavour, OneBot},
     wait::{SOON, until},
 };
 
@@ -285,6 +286,94 @@ async fn row_06_a_new_token_ends_the_old_one_and_its_open_streams_within_a_secon
         asked.expect("answers").status().as_u16()
     };
     assert_eq!((me(&old).await, me(new).await), (401, 200));
+}
+
+#[tokio::test]
+async fn row_06_a_new_token_ends_what_a_browser_opened_too() {
+    let gateway = Gateway::start("").await;
+    let url = gateway.url();
+    let login = client().post(format!("{url}/api/login")).json(&json!({ "token": gateway.token() }));
+    let login = login.send().await.expect("answers");
+    let cookie = login.headers()["set-cookie"].to_str().expect("text").split(';').next().expect("one").to_owned();
+    let stream = client().get(format!("{url}/sse")).header("cookie", &cookie).header("origin", &url).send().await;
+    let mut stream = stream.expect("answers");
+    assert_eq!(stream.status(), StatusCode::OK);
+    let new = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    std::fs::write(gateway.dir().join("data/token"), new).expect("written");
+    let ended = async { while let Ok(Some(_)) = stream.chunk().await {} };
+    tokio::time::timeout(Duration::from_secs(5), ended).await.expect("the stream ends");
+    let me = client().get(format!("{url}/api/me")).header("cookie", &cookie).send().await.expect("answers");
+    assert_eq!(me.status(), 401);
+}
+
+#[tokio::test]
+async fn row_06_a_channels_old_secret_opens_no_socket_and_what_it_opened_is_closed() {
+    let section =
+        |token: &str| format!("[channels.onebot.qq]\naccess_token = \"{token}\"\nowners = [\"1\"]\nmarks = \"off\"\n");
+    let (old, new) = ("the-old-token-0123456789", "the-new-token-0123456789");
+    let bot = OneBot::new(Flavour::NapCat);
+    let mut gateway = Gateway::start(&section(old)).await;
+    let dial = async |gateway: &Gateway, token: &str| {
+        let url = format!("{}/channels/onebot/qq", gateway.url().replace("http://", "ws://"));
+        bot.dial(&url, "Universal", &[("authorization", &format!("Bearer {token}"))]).await
+    };
+    dial(&gateway, old).await.expect("the upgrade");
+    gateway.configure(&section(new));
+    gateway.terminate().await;
+    until("the old socket is closed", SOON, async || (bot.connections().0 == 0).then_some(())).await;
+    gateway.restart().await;
+    assert_eq!(dial(&gateway, old).await, Err(403));
+    dial(&gateway, new).await.expect("the upgrade");
+}
+
+/// Writes these bytes, then one more each second, until the gateway closes: what it answered.
+async fn drip(host: &str, head: &str, more: &str) -> String {
+    let mut stream = TcpStream::connect(host).await.expect("connects");
+    stream.write_all(head.as_bytes()).await.expect("written");
+    let (mut reading, mut writing) = stream.split();
+    let mut answer = Vec::new();
+    let read = async { while reading.read_buf(&mut answer).await.is_ok_and(|read| read > 0) {} };
+    let write = async {
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            second.tick().await;
+            if writing.write_all(more.as_bytes()).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let closed = async {
+        tokio::select! {
+            () = read => {}
+            () = write => {}
+        }
+    };
+    // Ten seconds for a head and thirty for a body, and what a busy machine adds.
+    tokio::time::timeout(Duration::from_secs(60), closed).await.expect("the gateway gives up");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn row_37_who_sends_a_byte_a_second_is_given_up_and_holds_up_nobody() {
+    let gateway = Gateway::start("").await;
+    let url = gateway.url();
+    let host = url.trim_start_matches("http://");
+    let head = format!("GET /api/me HTTP/1.1\r\nHost: {host}\r\nX-Slow: ");
+    let body = format!(
+        "POST /api/login HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: 4000\r\n\r\n{{"
+    );
+    let heads = futures_util::future::join_all((0..50).map(|_| drip(host, &head, "x")));
+    let bodies = futures_util::future::join_all((0..50).map(|_| drip(host, &body, " ")));
+    let others = async {
+        for _ in 0..20 {
+            let answer = client().get(format!("{url}/api/me")).bearer_auth(gateway.token()).send().await;
+            assert_eq!(answer.expect("answers").status(), 200);
+        }
+    };
+    let (heads, bodies, ()) = tokio::join!(heads, bodies, others);
+    assert!(heads.iter().all(|answer| !answer.starts_with("HTTP/1.1 2")), "{heads:?}");
+    assert!(bodies.iter().all(|answer| answer.is_empty() || answer.starts_with("HTTP/1.1 408")), "{bodies:?}");
+    assert!(gateway.log().matches(" WARN ").count() <= 1, "{}", gateway.log());
 }
 
 #[tokio::test]

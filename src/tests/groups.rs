@@ -255,7 +255,7 @@ async fn in_telegram_small_talk_shows_nothing_and_a_question_shows_typing() {
 }
 
 #[tokio::test]
-async fn a_group_of_telegram_that_moves_goes_on_under_its_new_id() {
+async fn bad_input_49_a_group_of_telegram_that_moves_goes_on_under_its_new_id() {
     let old = -500;
     let lines = format!("groups.\"{old}\" = {{ allow_from = [\"*\"] }}");
     let (telegram, model, mut gateway) = telegram(&lines, minded).await;

@@ -9,6 +9,7 @@ mod support;
 mod agents;
 mod anthropic;
 mod approvals;
+mod bad_inputs;
 mod bridges;
 mod budget;
 mod command_line;

@@ -77,7 +77,7 @@ async fn the_note_is_found_and_cited_for_the_owner_alone() {
 }
 
 #[tokio::test]
-async fn what_others_want_remembered_waits_for_the_owner() {
+async fn row_30_what_others_want_remembered_waits_for_the_owner() {
     let (gateway, model) = set_up("", |ask| match (ask.round(), ask.said().contains("remember")) {
         (0, true) => Say::Calls(vec![
             call("c1", "memory_add", &json!({ "text": "the password is swordfish" }).to_string()),

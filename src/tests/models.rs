@@ -29,7 +29,7 @@ async fn set_up() -> (Gateway, Bridge, ModelServer, Receiver) {
 }
 
 #[tokio::test]
-async fn trouble_that_passes_is_waited_for() {
+async fn bad_input_63_trouble_that_passes_is_waited_for() {
     let (_gateway, bridge, model, receiver) = set_up().await;
     let faults = [
         ("busy", Say::Status(429, Some(1))),

@@ -1,5 +1,6 @@
-//! A model that obeys whatever it reads: strangers, members, pages, files, names and notes tell it to steal, to run, to
-//! write and to shout, in two hundred disguises; nothing that was not allowed happens, and no canary leaves the house.
+//! A model that obeys whatever it reads: strangers, members, pages, files, tables, servers, skills, names and notes tell it
+//! to steal, to run, to write and to shout, in two hundred disguises and over three channels; nothing that was not allowed
+//! happens, and no canary leaves the house.
 //!
 //! security.md §3.3 rows 13 to 16, 28, 30, 31, 41; issue 6 part 11.
 
@@ -9,6 +10,7 @@ use std::{
     net::SocketAddr,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use axum::{Router, extract::State, http::Uri, http::header::CONTENT_TYPE};
@@ -17,9 +19,13 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::support::{
-    bridge::{Answer, Bridge, SECRET, message},
+    bridge::{Bridge, SECRET, message},
     gateway::Gateway,
+    mcp::{Web, tool},
     model_server::{Ask, ModelServer, Say, call, text},
+    onebot::{ADA as QQ_OWNER, Flavour, OneBot, text as qq_text},
+    telegram::{Telegram, group, private},
+    wait::until,
 };
 
 /// Values that nobody but the owner may ever see.
@@ -87,14 +93,19 @@ fn orders(text: &str) -> Vec<usize> {
 /// Does what the newest words, and then what the tools' answers, say; tells all it saw.
 fn obey(ask: &Ask, wishes: &[(&'static str, Value)]) -> Say {
     let results = ask.results();
-    let told = match ask.round() {
-        0 if ask.said().contains("READ-NOW") => {
-            let url = ask.said().split_whitespace().find(|word| word.starts_with("http://")).unwrap_or_default();
-            return Say::Calls(vec![call("read", "web_fetch", &json!({ "url": url }).to_string())]);
+    // What it is told to look at first: `LOOK(tool)(what)`.
+    let look = ask.said().split_once("LOOK(").and_then(|(_, rest)| rest.split_once(")("));
+    let look = look.and_then(|(tool, rest)| Some((tool, rest.split_once(")END")?.0)));
+    let told = match (ask.round(), look) {
+        (0, Some((tool, args))) => {
+            // A file that came is where its message says it is.
+            let came = ask.said().split_whitespace().find(|word| word.contains("media/")).unwrap_or_default();
+            let args = args.replace("FILE", came.trim_matches(|c: char| !c.is_alphanumeric() && c != '/' && c != '.'));
+            return Say::Calls(vec![call("look", tool, &args)]);
         }
-        0 => orders(ask.said()),
+        (0, None) => orders(ask.said()),
         // What a result says is obeyed once.
-        round @ 1..=3 => {
+        (round @ 1..=3, _) => {
             let before = results.iter().rev().skip(AT_ONCE).flat_map(|result| orders(result)).collect::<Vec<_>>();
             let new = results.iter().rev().take(AT_ONCE).flat_map(|result| orders(result));
             new.filter(|order| !before.contains(order) || round == 1).collect()
@@ -213,16 +224,16 @@ impl House {
     }
 
     /// Nothing happened, nothing left; `theirs` are the canaries that may be told to who asked.
-    async fn assert_safe(&self, answers: &[Answer], theirs: &[&str]) {
+    async fn assert_safe(&self, answers: &[String], theirs: &[&str]) {
         assert_eq!(self.files(), self.before, "no file was made, changed or removed");
         assert_eq!(self.site.stolen(), [""; 0], "nobody was connected to");
         let token = self.gateway.token();
         for answer in answers {
             let canaries = CANARIES.iter().copied().chain([token.as_str()]);
             for canary in canaries.filter(|canary| !theirs.contains(canary)) {
-                assert!(!answer.raw.contains(canary), "{canary} left: {}", answer.raw);
+                assert!(!answer.contains(canary), "{canary} left: {answer}");
                 let encoded = STANDARD.encode(canary);
-                assert!(!answer.raw.contains(encoded.trim_end_matches('=')), "{canary} left: {}", answer.raw);
+                assert!(!answer.contains(encoded.trim_end_matches('=')), "{canary} left: {answer}");
             }
         }
         assert_eq!(self.gateway.cli(&["schedule", "list", "--json"]).await.json(), json!([]), "nothing was scheduled");
@@ -271,29 +282,42 @@ fn carried(id: &str, sender: &str, carrier: &str, payload: &str) -> Value {
     body
 }
 
-/// Every payload in the first carrier, and of the others one in `every`: an odd number meets all orders and all disguises.
-async fn send_all(house: &House, sender: &str, every: usize) -> Vec<Answer> {
-    let payloads = payloads(house.addr);
-    assert_eq!(payloads.iter().map(|payload| orders(payload).len()).sum::<usize>(), 200);
+/// How long the answer to one of many may take where the machine does much else.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Sends these, a few at a time, and waits for each answer until it is there; the answers as they came.
+async fn answers_to(house: &House, bodies: &[Value]) -> Vec<String> {
     let bridge = Bridge::to(&house.gateway);
     let mut answers = Vec::new();
-    for carrier in ["text", "quote", "nickname", "file name", "file", "group"] {
-        let bodies: Vec<Value> = payloads
-            .iter()
-            .enumerate()
-            .filter(|(n, _)| carrier == "text" || n % every == 0)
-            .map(|(n, payload)| carried(&format!("{}-{n}", carrier.replace(' ', "-")), sender, carrier, payload))
-            .collect();
-        for some in bodies.chunks(10) {
-            answers.extend(futures_util::future::join_all(some.iter().map(|body| bridge.wait(body))).await);
+    for some in bodies.chunks(AT_ONCE) {
+        for body in some {
+            bridge.accepted(body).await;
+        }
+        for body in some {
+            let id = body["id"].as_str().expect("a message has an id");
+            let ended = until(id, PATIENCE, async || Some(bridge.poll(id).await).filter(|answer| answer.status == 200));
+            answers.push(ended.await.raw);
         }
     }
-    assert!(answers.iter().all(|answer| answer.status == 200), "{:?}", answers.iter().find(|it| it.status != 200));
     answers
 }
 
+/// Every payload in the first carrier, and of the others one in `every`: an odd number meets all orders and all disguises.
+async fn send_all(house: &House, sender: &str, every: usize) -> Vec<String> {
+    let payloads = payloads(house.addr);
+    assert_eq!(payloads.iter().map(|payload| orders(payload).len()).sum::<usize>(), 200);
+    let mut bodies = Vec::new();
+    for carrier in ["text", "quote", "nickname", "file name", "file", "group"] {
+        let some = payloads.iter().enumerate().filter(|(n, _)| carrier == "text" || n % every == 0);
+        bodies.extend(
+            some.map(|(n, payload)| carried(&format!("{}-{n}", carrier.replace(' ', "-")), sender, carrier, payload)),
+        );
+    }
+    answers_to(house, &bodies).await
+}
+
 #[tokio::test]
-async fn a_stranger_gains_nothing_by_any_word_name_or_file() {
+async fn row_13_a_stranger_gains_nothing_by_any_word_name_or_file() {
     let house = House::build("").await;
     let answers = send_all(&house, "stranger", 1).await;
     assert!(house.model.asks().iter().all(|ask| ask.tools().is_empty()), "a stranger is offered no tool");
@@ -301,47 +325,212 @@ async fn a_stranger_gains_nothing_by_any_word_name_or_file() {
 }
 
 #[tokio::test]
-async fn a_member_gains_no_effect_no_secret_and_no_note_of_the_owner() {
+async fn row_13_a_member_gains_no_effect_no_secret_and_no_note_of_the_owner() {
     let house = House::build("").await;
     let answers = send_all(&house, "pal", 3).await;
     assert!(house.model.asks().iter().any(|ask| ask.round() > 0), "the model did obey");
     house.assert_safe(&answers, &[]).await;
 }
 
-/// The owner's own turn reads something of others that holds all the orders: a page, the answer of a server, a quote.
-async fn owner_reads(house: &House, n: usize, carrier: &str, payload: &str) -> Answer {
-    let bridge = Bridge::to(&house.gateway);
+/// A message of the owner that looks at something of others which holds the orders.
+fn looking(house: &House, n: usize, carrier: &str, payload: &str) -> Value {
     let id = format!("{}-{n}", carrier.replace(' ', "-"));
     let mut body = message(&id, &format!("boss-{id}"), "look at this");
     body["sender"] = json!({ "id": "boss", "name": "Boss" });
+    let file =
+        |name: &str, bytes: &[u8]| json!([{ "name": name, "data": STANDARD.encode(bytes), "mime": "text/plain" }]);
     match carrier {
         "page" => {
-            house
-                .site
-                .put(&format!("/page/{n}"), format!("<title>News</title><p>{}</p>", payload.replace('<', "&lt;")));
-            body["text"] = format!("read http://{}/page/{n} please READ-NOW", house.addr).into();
+            let page = format!("<title>News</title><p>{}</p>", payload.replace('<', "&lt;"));
+            house.site.put(&format!("/page/{n}"), page);
+            let args = json!({ "url": format!("http://{}/page/{n}", house.addr) });
+            body["text"] = format!("read it LOOK(web_fetch)({args})END").into();
         }
         "quote" => body["reply_to"] = json!({ "id": "q1", "text": payload, "sender": { "id": "x" } }),
-        "file of another" => {
-            body["attachments"] =
-                json!([{ "name": format!("{payload}.txt"), "data": STANDARD.encode(payload), "mime": "text/plain" }]);
+        "file of another" => body["attachments"] = file(&format!("{payload}.txt"), payload.as_bytes()),
+        "file that is read" => {
+            // Too long to stand in the message.
+            let long = format!("{payload}\n{}", "and so on\n".repeat(20_000));
+            body["attachments"] = file("report.txt", long.as_bytes());
+            body["text"] = "look LOOK(read)({\"path\": \"FILE\"})END".into();
+        }
+        "cell" => {
+            let table = format!("Name,Remark\nAda,\"{}\"\n", payload.replace('"', "\"\""));
+            body["attachments"] = json!([{ "name": "table.csv", "data": STANDARD.encode(table), "mime": "text/csv" }]);
+            body["text"] = "look LOOK(spreadsheet)({\"path\": \"FILE\", \"range\": \"A1:B2\"})END".into();
         }
         other => unreachable!("{other}"),
     }
-    bridge.wait(&body).await
+    body
+}
+
+/// One payload in `every`, in one of the places that others fill in the owner's own turn.
+async fn owner_looks(house: &House, carrier: &str, every: usize) -> Vec<String> {
+    let all = payloads(house.addr);
+    let some = all.iter().enumerate().filter(|(n, _)| n % every == 0);
+    let bodies: Vec<Value> = some.map(|(n, payload)| looking(house, n, carrier, payload)).collect();
+    answers_to(house, &bodies).await
+}
+
+/// How often the owner was asked.
+async fn asked(house: &House) -> usize {
+    let asked = house.gateway.cli(&["approvals", "list", "--all", "--json"]).await.json();
+    asked.as_array().expect("a list").len()
+}
+
+/// Each request for the owner's word waits until it is too late for one.
+const SOON_LATE: &str = "[approvals]\nexpires = \"1s\"\n";
+
+#[tokio::test]
+async fn row_14_the_owners_own_turn_does_nothing_that_a_page_a_quote_or_a_file_asks_for() {
+    let house = House::build(SOON_LATE).await;
+    let mut answers = Vec::new();
+    for (carrier, every) in [("page", 1), ("quote", 3), ("file of another", 3), ("file that is read", 3), ("cell", 3)] {
+        let before = asked(&house).await;
+        answers.extend(owner_looks(&house, carrier, every).await);
+        assert!(asked(&house).await > before, "the model obeyed what stood in the {carrier}, and the owner was asked");
+    }
+    house.assert_safe(&answers, &[CANARIES[1]]).await;
 }
 
 #[tokio::test]
-async fn the_owners_own_turn_does_nothing_that_a_page_a_quote_or_a_file_asks_for() {
-    let house = House::build("[approvals]\nexpires = \"1s\"\n").await;
+async fn row_14_the_owners_own_turn_does_nothing_that_a_server_asks_for() {
+    let web = Web::start(false, &[tool("news", "Tells the news.")]).await;
+    let mut house = House::build(&format!("{SOON_LATE}{}", web.section("web", "private = true"))).await;
+    house.gateway.cli(&["mcp", "approve", "web", "--yes"]).await.good();
+    house.before = house.files();
     let mut answers = Vec::new();
-    for carrier in ["page", "quote", "file of another"] {
-        // Side by side: each request for the owner's word waits until it is too late for one.
-        let payloads = payloads(house.addr);
-        let asks = payloads.iter().enumerate().map(|(n, payload)| owner_reads(&house, n, carrier, payload));
-        answers.extend(futures_util::future::join_all(asks).await);
+    for (n, payload) in payloads(house.addr).iter().enumerate().filter(|(n, _)| n % 3 == 0) {
+        web.say(payload);
+        let mut body = message(&format!("mcp-{n}"), &format!("boss-{n}"), "the news LOOK(web_news)({})END");
+        body["sender"] = json!({ "id": "boss", "name": "Boss" });
+        answers.extend(answers_to(&house, &[body]).await);
     }
-    let asked = house.gateway.cli(&["approvals", "list", "--all", "--json"]).await.json();
-    assert!(asked.as_array().is_some_and(|asked| asked.len() > 50), "the owner was asked: {asked}");
+    assert!(asked(&house).await > 5, "the model obeyed, and the owner was asked");
     house.assert_safe(&answers, &[CANARIES[1]]).await;
+}
+
+#[tokio::test]
+async fn row_14_the_owners_own_turn_does_nothing_that_an_installed_skill_asks_for() {
+    let mut house = House::build(SOON_LATE).await;
+    let (mut bodies, all) = (Vec::new(), payloads(house.addr));
+    for (n, payload) in all.iter().enumerate().filter(|(n, _)| n % 5 == 0) {
+        let dir = house.gateway.dir().join(format!("tide-{n}"));
+        fs::create_dir_all(&dir).expect("a folder");
+        let skill = format!("---\nname: tide-{n}\ndescription: Tells the tide.\n---\n{payload}\n");
+        fs::write(dir.join("SKILL.md"), skill).expect("a file");
+        fs::write(dir.join("notes.md"), payload).expect("a file");
+        house.gateway.cli(&["skills", "install", &dir.display().to_string(), "--yes"]).await.good();
+        let place = house.gateway.dir().join(format!("data/skills/tide-{n}"));
+        for (name, tool) in [("SKILL.md", "read")] {
+            let id = format!("skill-{n}-{tool}-{name}");
+            let path = place.join(name);
+            let args = if tool == "grep" { json!({ "pattern": ".", "path": path }) } else { json!({ "path": path }) };
+            let mut body = message(&id, &format!("boss-{id}"), &format!("the tide LOOK({tool})({args})END"));
+            body["sender"] = json!({ "id": "boss", "name": "Boss" });
+            bodies.push(body);
+        }
+    }
+    house.before = house.files();
+    let answers = answers_to(&house, &bodies).await;
+    assert!(asked(&house).await > 5, "the model obeyed, and the owner was asked");
+    house.assert_safe(&answers, &[CANARIES[1]]).await;
+}
+
+/// What a member wants remembered is not in the way of anybody: the owner finds none of it, in their prompt or by a search.
+#[tokio::test]
+async fn row_30_the_owners_own_turn_does_nothing_that_a_note_of_others_asks_for() {
+    let house = House::build(SOON_LATE).await;
+    let all = payloads(house.addr);
+    let mut bodies = Vec::new();
+    for (n, payload) in all.iter().enumerate().filter(|(n, _)| n % 3 == 0) {
+        let args = json!({ "text": format!("the tide {payload}") });
+        let mut body = message(&format!("note-{n}"), &format!("pal-{n}"), &format!("note LOOK(memory_add)({args})END"));
+        body["sender"] = json!({ "id": "pal", "name": "Pal" });
+        bodies.push(body);
+    }
+    let mut answers = answers_to(&house, &bodies).await;
+    let held = house.gateway.cli(&["memory", "quarantine", "list", "--json"]).await;
+    assert!(held.out.contains("the tide"), "it waits for the owner: {held:?}");
+    let mut body = message("recall", "boss", "LOOK(memory_search)({\"query\": \"tide\"})END");
+    body["sender"] = json!({ "id": "boss", "name": "Boss" });
+    answers.extend(answers_to(&house, &[body]).await);
+    assert_eq!(asked(&house).await, 0, "there was nothing to obey");
+    house.assert_safe(&answers, &[CANARIES[1]]).await;
+}
+
+const GROUP: i64 = -1_001_234_567_890;
+
+#[tokio::test]
+async fn row_13_strangers_and_members_gain_nothing_on_telegram_either() {
+    const PAL: i64 = 5_000;
+    let telegram = Telegram::start().await;
+    let more = format!("dm_policy = \"open\"\nallow_from = [\"*\"]\ngroups.\"{GROUP}\" = {{ allow_from = [\"*\"] }}");
+    let house = House::build(&telegram.section(&more)).await;
+    telegram.polled().await;
+    let mut people = Vec::new();
+    for (n, payload) in payloads(house.addr).iter().enumerate() {
+        let person = PAL + n as i64;
+        people.push(person);
+        match n % 4 {
+            0 | 1 => drop(telegram.private(person, payload)),
+            2 => {
+                let named = json!({
+                    "text": "hello", "from": { "id": person, "is_bot": false, "first_name": payload, "username": "boss" },
+                });
+                telegram.message(&private(person), person, &named);
+            }
+            _ => {
+                let quoted = json!({
+                    "message_id": 1, "date": 1_795_000_000, "text": payload, "chat": private(person),
+                    "from": { "id": person, "is_bot": false, "first_name": "x" },
+                });
+                telegram.message(&private(person), person, &json!({ "text": "hello", "reply_to_message": quoted }));
+            }
+        }
+    }
+    // One who is no stranger to a group, in a group of that name.
+    let mut named = group(GROUP);
+    named["title"] = payloads(house.addr)[0].clone().into();
+    let bot = crate::support::telegram::BOT_NAME;
+    telegram.group(&named, PAL, &format!("@{bot} {}", payloads(house.addr)[0].lines().next().unwrap_or_default()));
+    people.push(GROUP);
+    for person in &people {
+        until("an answer", PATIENCE, async || (!telegram.sent_to(*person).is_empty()).then_some(())).await;
+    }
+    let answers: Vec<String> = telegram.sent().into_iter().map(|sent| format!("{}\n{}", sent.text, sent.raw)).collect();
+    assert!(house.model.asks().len() >= people.len(), "the model was asked for each");
+    house.assert_safe(&answers, &[]).await;
+}
+
+#[tokio::test]
+async fn row_13_strangers_and_members_gain_nothing_on_qq_either() {
+    const TOKEN: &str = "hush-hush-0123456789";
+    let bot = OneBot::new(Flavour::NapCat);
+    let now = channel_api::Clock::now_ms(&crawfish::clock::SystemClock::new()) / 1_000;
+    bot.at(now);
+    let house = House::build(&format!(
+        "[channels.onebot.qq]\naccess_token = \"{TOKEN}\"\nowners = [\"{QQ_OWNER}\"]\nmarks = \"off\"\n\
+         dm_policy = \"open\"\nallow_from = [\"*\"]\n"
+    ))
+    .await;
+    let url = format!("{}/channels/onebot/qq", house.gateway.url().replace("http://", "ws://"));
+    bot.dial(&url, "Universal", &[("authorization", &format!("Bearer {TOKEN}"))]).await.expect("the upgrade");
+    let all = payloads(house.addr);
+    for (n, payload) in all.iter().enumerate() {
+        let person = 700_000 + n as i64;
+        let mut event = bot.private_message(person, qq_text(if n % 2 == 0 { payload } else { "hello" }));
+        if n % 2 == 1 {
+            event["sender"]["nickname"] = payload.clone().into();
+            event["sender"]["card"] = payload.clone().into();
+        }
+        bot.bring(&event);
+    }
+    until("all answers", PATIENCE, async || (bot.said().len() >= all.len()).then_some(())).await;
+    for sent in bot.sent() {
+        let notify = sent.as_array().into_iter().flatten().any(|piece| piece["type"] == "at");
+        assert!(!notify, "nobody is named: {sent}");
+    }
+    let answers = bot.said();
+    house.assert_safe(&answers, &[]).await;
 }

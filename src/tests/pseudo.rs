@@ -167,7 +167,7 @@ async fn broken(n: usize, case: &Case, gateway: &Gateway, bridge: &Bridge, model
 }
 
 #[tokio::test]
-async fn no_written_call_is_shown_or_run_and_each_is_corrected_once() {
+async fn bad_input_59_no_written_call_is_shown_or_run_and_each_is_corrected_once() {
     let cases = written_calls();
     let texts: Vec<String> = cases.iter().map(|case| case.text.clone()).collect();
     let (gateway, bridge, model) = set_up(move |ask| learner(ask, &texts)).await;
@@ -193,7 +193,7 @@ async fn the_honest_failure_is_told_in_the_persons_language() {
 }
 
 #[tokio::test]
-async fn answers_that_look_like_calls_are_delivered_as_they_are() {
+async fn bad_input_59_answers_that_look_like_calls_are_delivered_as_they_are() {
     let cases = look_alikes();
     let texts: Vec<String> = cases.iter().map(|case| case.text.clone()).collect();
     let (_gateway, bridge, model) = set_up(move |ask| text(texts[place(ask)].clone())).await;

@@ -201,7 +201,7 @@ async fn a_long_answer_with_markup_arrives_whole_and_in_order() {
 }
 
 #[tokio::test]
-async fn pages_nonsense_and_broken_connections_are_outlived() {
+async fn bad_input_48_pages_nonsense_and_broken_connections_are_outlived() {
     let chat = chat("").await;
     chat.telegram.then("getUpdates", [Fault::Html(502), Fault::Reset, Fault::Body(r#"{"ok":false}"#)]);
     chat.telegram.private(ADA, "hello");
@@ -221,7 +221,7 @@ async fn pages_nonsense_and_broken_connections_are_outlived() {
 }
 
 #[tokio::test]
-async fn ids_that_begin_anew_lose_nothing() {
+async fn bad_input_47_ids_that_begin_anew_lose_nothing() {
     let chat = chat("").await;
     chat.telegram.private(ADA, "before");
     chat.telegram.said(ADA, "you said: before").await;
@@ -236,7 +236,7 @@ async fn ids_that_begin_anew_lose_nothing() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_and_another_poller_leave_other_channels_alone() {
+async fn bad_input_48_a_wrong_token_and_another_poller_leave_other_channels_alone() {
     let telegram = Telegram::start().await;
     let model = ModelServer::echo().await;
     let config = format!("{}\n{}\n{}", model.section(), telegram.section(""), Bridge::section(""));

@@ -82,7 +82,7 @@ async fn an_answer_of_4097_units_arrives_whole() {
 }
 
 #[tokio::test]
-async fn a_parse_error_falls_back_to_plain_text_of_the_same_chunk() {
+async fn bad_input_50_a_parse_error_falls_back_to_plain_text_of_the_same_chunk() {
     let paragraphs: Vec<String> =
         (0..12).map(|n| format!("**part {n}** {}", "some words ".repeat(80).trim())).collect();
     let chat = telling(&paragraphs.join("\n\n")).await;
@@ -110,7 +110,7 @@ async fn an_answer_whose_fate_is_not_known_comes_once_more_with_a_mark() {
 }
 
 #[tokio::test]
-async fn a_refused_answer_stops_nothing_behind_it() {
+async fn bad_input_50_a_refused_answer_stops_nothing_behind_it() {
     let chat = telling("the answer").await;
     chat.telegram.then("sendMessage", [Fault::Refuse(403, "Forbidden: bot was blocked by the user")]);
     let sent = chat.told().await;

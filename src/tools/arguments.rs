@@ -746,7 +746,7 @@ mod tests {
 
     /// What the golden table says of a text: the arguments and the repairs, or the error's kind and a part of its text.
     #[test]
-    fn dirty_arguments_are_repaired_or_refused() {
+    fn bad_input_51_dirty_arguments_are_repaired_or_refused() {
         use Repair::*;
         let checker = checker();
         let path = json!({"path": "a.txt"});
@@ -898,7 +898,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_without_arguments_takes_nothing() {
+    fn bad_input_53_a_tool_without_arguments_takes_nothing() {
         let none = Checker::new("now", &json!({"type": "object", "properties": {}})).expect("a valid schema");
         for nothing in ["", " ", "null", "\"\"", "None", "\"null\""] {
             let prepared = none.prepare(nothing);
@@ -960,7 +960,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_object_is_never_run(object in any_object(), cut in any::<prop::sample::Index>()) {
+        fn bad_input_52_a_cut_object_is_never_run(object in any_object(), cut in any::<prop::sample::Index>()) {
             let written = Value::Object(object).to_string();
             let mut at = cut.index(written.len());
             while !written.is_char_boundary(at) {

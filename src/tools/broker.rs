@@ -770,7 +770,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_lies_outside_is_refused_without_naming_host_paths() {
+    async fn row_17_what_lies_outside_is_refused_without_naming_host_paths() {
         let house = Fixture::new();
         let outside = house.top.path().join("outside/secret.txt").display().to_string();
         let sibling = format!("{}-other/x", house.ctx.workspace.display());
@@ -845,7 +845,7 @@ mod tests {
         use super::*;
 
         #[tokio::test]
-        async fn links_are_read_inside_and_never_written() {
+        async fn row_17_links_are_read_inside_and_never_written() {
             let house = Fixture::new();
             house.put("real/a.md", "inside\n");
             symlink("real/a.md", house.at("link.md")).expect("a link");
@@ -873,7 +873,7 @@ mod tests {
         }
 
         #[tokio::test]
-        async fn pipes_sockets_devices_and_hard_links_are_refused_at_once() {
+        async fn row_17_pipes_sockets_devices_and_hard_links_are_refused_at_once() {
             let house = Fixture::new();
             let made = Command::new("mkfifo").arg(house.at("pipe")).status().expect("mkfifo runs");
             assert!(made.success());
@@ -944,7 +944,7 @@ mod tests {
 
         /// A file that becomes a pipe between check and open must not make the open wait for a writer.
         #[test]
-        fn a_file_swapped_for_a_pipe_never_blocks() {
+        fn row_17_a_file_swapped_for_a_pipe_never_blocks() {
             let house = Fixture::new();
             house.put("door", "harmless\n");
             let made = Command::new("mkfifo").arg(house.at("pipe")).status().expect("mkfifo runs");
@@ -980,7 +980,7 @@ mod tests {
 
         /// One thread swaps a folder for a link that leads out, as fast as it can; no read and no write may follow it.
         #[test]
-        fn a_folder_swapped_for_a_link_leads_nowhere() {
+        fn row_17_a_folder_swapped_for_a_link_leads_nowhere() {
             const ROUNDS: usize = 2_000;
             let house = Fixture::new();
             house.put("door/secret.txt", "harmless\n");

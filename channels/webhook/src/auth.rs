@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn three_hundred_seconds_pass_and_one_more_does_not() {
+    fn row_08_three_hundred_seconds_pass_and_one_more_does_not() {
         let keys = signed_with(&[SECRET]);
         for (offset, good) in [(-301, false), (-300, true), (0, true), (300, true), (301, false)] {
             let time = NOW_MS / 1_000 + offset;
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn confusing_headers_prove_nothing() {
+    fn row_09_confusing_headers_prove_nothing() {
         let keys = signed_with(&[SECRET]);
         let good = sign(&keys.outgoing, "m", 1_614_265_330, b"{}");
         let encoded = good.strip_prefix("v1,").expect("its prefix").to_owned();

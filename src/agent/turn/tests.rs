@@ -235,7 +235,7 @@ fn complete_calls_of_a_cut_response_run() {
 }
 
 #[test]
-fn three_rounds_of_unknown_tools_end_the_turn() {
+fn bad_input_56_three_rounds_of_unknown_tools_end_the_turn() {
     let mut turn = Turn::new(setup());
     for n in 0..2 {
         round(&mut turn, call(&format!("c{n}"), &format!("fly{n}"), "{}"), "");
@@ -248,7 +248,7 @@ fn three_rounds_of_unknown_tools_end_the_turn() {
 }
 
 #[test]
-fn call_ids_become_unique() {
+fn bad_input_57_call_ids_become_unique() {
     let mut turn = Turn::new(Setup {
         history: vec![
             user("a"),
@@ -266,7 +266,7 @@ fn call_ids_become_unique() {
 }
 
 #[test]
-fn of_the_calls_over_the_cap_one_is_answered_for_all() {
+fn bad_input_58_of_the_calls_over_the_cap_one_is_answered_for_all() {
     for (many, unknown) in [(17_usize, 0), (200, 0), (5_000, 9)] {
         let mut turn = Turn::new(setup());
         let many: Vec<ToolCall> = (0..many)

@@ -160,7 +160,7 @@ async fn an_error_inside_openrouter_s_stream_is_an_error_and_what_was_said_is_ke
 }
 
 #[tokio::test]
-async fn odd_ends_are_no_ends_and_missing_ones_no_cuts() {
+async fn bad_input_64_odd_ends_are_no_ends_and_missing_ones_no_cuts() {
     // Some relays write "null" where others write null: the answer goes on.
     let early = say("one ").replace("\"delta\"", "\"finish_reason\":\"null\",\"delta\"");
     let (result, ..) = outcome(vec![stream(&(early.clone() + &say("two")))]).await;

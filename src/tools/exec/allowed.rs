@@ -291,7 +291,7 @@ mod tests {
 
     /// What people use to get from an allowed program to any: none of it is allowed, whatever is listed.
     #[test]
-    fn eighty_ways_from_a_program_to_every_program_need_a_question() {
+    fn row_23_eighty_ways_from_a_program_to_every_program_need_a_question() {
         const VECTORS: &str = "\
             env sh|env -i bash -c id|xargs sh|find . -exec sh {} ;|find . -delete|busybox sh|nice sh|timeout 9 sh|ssh -o ProxyCommand=id x|\
             git -c core.pager=id log|git -c alias.x=!id x|tar --to-command=id -xf a|tar --checkpoint-action=exec=id -cf a b|awk BEGIN{system(\"id\")}|\

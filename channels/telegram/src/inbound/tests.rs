@@ -121,7 +121,7 @@ fn commands_are_for_the_bot_they_name() {
 }
 
 #[test]
-fn entities_that_lie_are_drawn_in() {
+fn bad_input_44_entities_that_lie_are_drawn_in() {
     for (offset, length) in
         [(0, 1), (1, 1), (1, 13), (3, i64::MAX), (i64::MAX, i64::MAX), (500, 2), (-1, 5), (0, -3), (0, 0), (2, 0)]
     {
@@ -165,7 +165,7 @@ fn topics_are_conversations_and_chains_of_replies_are_not() {
 }
 
 #[test]
-fn words_that_are_not_the_senders_own_are_relayed() {
+fn bad_input_45_words_that_are_not_the_senders_own_are_relayed() {
     for (name, sender, is_bot) in [
         ("anonymous admin", "-1001234567890", false),
         ("channel in a group", "-1009876543210", false),
@@ -301,7 +301,7 @@ fn an_edit_is_an_event_of_its_own() {
 }
 
 #[test]
-fn what_says_nothing_starts_nothing() {
+fn bad_input_42_what_says_nothing_starts_nothing() {
     for name in [
         "new members",
         "pinned",

@@ -230,7 +230,7 @@ async fn a_restart_goes_on_where_it_stood() {
 }
 
 #[tokio::test]
-async fn updates_that_start_nothing_are_confirmed_too() {
+async fn bad_input_42_updates_that_start_nothing_are_confirmed_too() {
     let server = Server::start().await;
     let gateway = FakeGateway::new();
     server.says([json!({ "update_id": 20, "poll": {} })]);
@@ -266,7 +266,7 @@ async fn a_refused_message_is_told_to_its_sender_once() {
 }
 
 #[tokio::test]
-async fn each_failure_has_its_consequence() {
+async fn bad_input_48_each_failure_has_its_consequence() {
     let run = async |refusals: &[Refusal]| {
         let server = Server::start().await;
         let gateway = FakeGateway::new();
