@@ -39,6 +39,7 @@ use crate::{
 
 pub mod config;
 mod kind;
+pub mod pixels;
 
 pub use config::{ByteSize, MediaConfig};
 

@@ -14,6 +14,7 @@ use tracing::warn;
 
 use super::{Agent, SHARED, prompt::Attached};
 use crate::{
+    media::pixels,
     model::{
         Message, ModelError, ModelRequest, Picture,
         audio::{self, Ears},
@@ -153,7 +154,7 @@ impl Agent {
                 let source = MediaSource::Stored(picture.name.clone());
                 let media = MediaRef { source, mime: Some(picture.mime.clone()), size: None };
                 let bytes = self.media.small(&media, Picture::LARGEST).await.map(Bytes::from);
-                known.0.insert(picture.name.clone(), bytes);
+                known.0.insert(picture.name.clone(), bytes.filter(|bytes| pixels::may_be_shown(bytes)));
             }
             let Some(bytes) = known.0.get(&picture.name).cloned().flatten() else { continue };
             let Some(rest) = room.checked_sub(bytes.len()) else { break };

@@ -235,6 +235,9 @@ impl Tool for LookAt {
         if !Picture::FORMATS.contains(&mime.as_str()) {
             return tell(format!("This is no picture that can be looked at, but {mime}."));
         }
+        if !media::pixels::may_be_shown(&bytes) {
+            return tell("The picture is damaged or has more than 40 million pixels.".to_owned());
+        }
         let question = question.filter(|question| !question.trim().is_empty());
         let question = question.unwrap_or_else(|| "What does this picture show? Read out any text in it.".to_owned());
         let picture = Picture { name: String::new(), mime, bytes: Some(Bytes::from(bytes)) };
