@@ -1174,7 +1174,7 @@ impl Drive<'_> {
         // The policies have narrowed the tools already.
         let why = match decide(self.asker, &call.name, terms, holds, []) {
             Verdict::Allow => return Ok(MayRun::Yes),
-            Verdict::Deny => return Ok(MayRun::No("Not run: it may not be used here.".to_owned())),
+            Verdict::Deny => return Ok(MayRun::No(NOT_HERE.to_owned())),
             Verdict::Ask(why) => why,
         };
         // What led here is in the journal before anybody is asked: the turn comes back to this very call.
@@ -1383,6 +1383,8 @@ enum MayRun {
     No(String),
 }
 
+const NOT_HERE: &str = "Not run: whoever asks may not use it in this chat. Say so, and that the owner decides it, by `owners` and \
+     `trusted` of the channel and by `[tools]`.";
 const REFUSED: &str = "Not run: the owner said no. Do not try it in another way; say that it was not done.";
 const NO_ANSWER: &str = "Not run: the owner was asked and nobody answered in time, which is a no. Say that it was not done and \
      can be asked for again.";

@@ -90,7 +90,9 @@ pub enum EgressError {
     #[error("{0}")]
     Address(&'static str),
     /// It leads, or may lead, into a private network.
-    #[error("This address is not public. Only addresses of the public internet can be fetched.")]
+    #[error(
+        "This address is not public. Only addresses of the public internet can be fetched, and what the owner names in `[tools.web_fetch] allow_hosts`."
+    )]
     NotPublic,
     /// No such name.
     #[error("The name `{0}` was not found.")]

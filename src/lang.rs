@@ -1300,12 +1300,12 @@ catalogue! {
         zh: "现在可以和我对话了。您是第一位，因此就是我的主人：可以用 /配对 和 /拉黑 决定还有谁可以。",
     }
     owner_only() {
-        en: "Only the owner may do that.",
-        zh: "只有主人才能这样做。",
+        en: "Only the owner may do that: whoever `[access] owners` names.",
+        zh: "只有主人才能这样做：主人写在 `[access] owners` 里。",
     }
     owner_only_paired() {
-        en: "Only the owner may do that. In a group only owners named in the configuration count.",
-        zh: "只有主人才能这样做。在群里，只认配置文件中列出的主人。",
+        en: "Only the owner may do that. In a group only owners count whom `[access] owners` names.",
+        zh: "只有主人才能这样做。在群里，只认 `[access] owners` 写明的主人。",
     }
     pairing_not_in_groups() {
         en: "Please write me that in a direct chat: codes are nobody else's business.",
@@ -1369,8 +1369,8 @@ catalogue! {
         zh: "没有人在等待配对。再给机器人发一条消息即可得到新的配对码。",
     }
     pairing_locked(minutes) {
-        en: "Too many wrong codes: none is taken for {minutes} minutes.",
-        zh: "错误的配对码太多：{minutes} 分钟内不再接受任何配对码。",
+        en: "Too many wrong codes: none is taken for {minutes} minutes. `allow_from` in the channel's section lets somebody in without one.",
+        zh: "错误的配对码太多：{minutes} 分钟内不再接受任何配对码。在渠道配置里写 `allow_from` 可不用配对码放行。",
     }
     pairing_revoked(sender, scope) {
         en: "{sender} may no longer write on {scope}. What ran for them was stopped.",
@@ -1401,8 +1401,8 @@ catalogue! {
         zh: "不能拉黑自己。",
     }
     block_owner_in_chat(sender) {
-        en: "{sender} is an owner by the configuration and cannot be blocked from chat.",
-        zh: "{sender} 是配置文件中的主人，不能在聊天中拉黑。",
+        en: "{sender} is an owner by the configuration and cannot be blocked from chat. In a terminal: crawfish access block",
+        zh: "{sender} 是配置文件中的主人，不能在聊天中拉黑。可在终端运行：crawfish access block",
     }
     unblocked_now(sender, scope) {
         en: "{sender} is no longer blocked on {scope}.",
@@ -1587,8 +1587,8 @@ catalogue! {
         zh: "脚本模型没有与这条消息匹配的规则",
     }
     model_no_tools() {
-        en: "I would need a tool for that, and I may not use one here.",
-        zh: "这需要用到工具，但我在这里不能使用。",
+        en: "I would need a tool for that, and I may not use one here: the owner can add you to `allow_from` or `trusted`.",
+        zh: "这需要用到工具，但我在这里不能使用：主人可以把您写进 `allow_from` 或 `trusted`。",
     }
 
     // What the gateway does by itself.

@@ -424,7 +424,7 @@ async fn raw(house: &House, pieces: &[&[u8]]) -> String {
     let mut stream = TcpStream::connect(&host).await.expect("it connects");
     for piece in pieces {
         // It may have closed already.
-        if stream.write_all(&piece.iter().copied().collect::<Vec<u8>>()).await.is_err() {
+        if stream.write_all(piece).await.is_err() {
             break;
         }
     }

@@ -419,17 +419,13 @@ async fn row_14_the_owners_own_turn_does_nothing_that_an_installed_skill_asks_fo
         fs::create_dir_all(&dir).expect("a folder");
         let skill = format!("---\nname: tide-{n}\ndescription: Tells the tide.\n---\n{payload}\n");
         fs::write(dir.join("SKILL.md"), skill).expect("a file");
-        fs::write(dir.join("notes.md"), payload).expect("a file");
         house.gateway.cli(&["skills", "install", &dir.display().to_string(), "--yes"]).await.good();
         let place = house.gateway.dir().join(format!("data/skills/tide-{n}"));
-        for (name, tool) in [("SKILL.md", "read")] {
-            let id = format!("skill-{n}-{tool}-{name}");
-            let path = place.join(name);
-            let args = if tool == "grep" { json!({ "pattern": ".", "path": path }) } else { json!({ "path": path }) };
-            let mut body = message(&id, &format!("boss-{id}"), &format!("the tide LOOK({tool})({args})END"));
-            body["sender"] = json!({ "id": "boss", "name": "Boss" });
-            bodies.push(body);
-        }
+        let args = json!({ "path": place.join("SKILL.md") });
+        let id = format!("skill-{n}");
+        let mut body = message(&id, &format!("boss-{id}"), &format!("the tide LOOK(read)({args})END"));
+        body["sender"] = json!({ "id": "boss", "name": "Boss" });
+        bodies.push(body);
     }
     house.before = house.files();
     let answers = answers_to(&house, &bodies).await;

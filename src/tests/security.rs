@@ -39,7 +39,7 @@ fn tests_of(folder: &Path) -> Vec<String> {
                 let line = line.strip_prefix("async ").unwrap_or(line);
                 line.strip_prefix("fn ").or_else(|| line.split_once(" = ").map(|(name, _)| name))
             });
-            found.extend(named.map(|name| name.split(|c| c == '(' || c == '<').next().unwrap_or_default().to_owned()));
+            found.extend(named.map(|name| name.split(['(', '<']).next().unwrap_or_default().to_owned()));
         }
     }
     found

@@ -91,7 +91,7 @@ async fn failures_are_sentences() {
         ),
         (
             "http://127.0.0.1:1/".to_owned(),
-            "This address is not public. Only addresses of the public internet can be fetched.".to_owned(),
+            "This address is not public. Only addresses of the public internet can be fetched, and what the owner names in `[tools.web_fetch] allow_hosts`.".to_owned(),
         ),
         ("file:///etc/passwd".to_owned(), "Only http and https addresses can be fetched.".to_owned()),
         (
