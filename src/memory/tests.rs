@@ -158,7 +158,7 @@ async fn appends_at_once_all_stand_in_the_days_note() {
 
 /// Whoever asks finds what their chat was told and nothing of 50 others, by words and by vectors. security.md row 29.
 #[tokio::test]
-async fn no_canary_is_found_in_another_chat() {
+async fn row_29_no_canary_is_found_in_another_chat() {
     let house = House::new().await;
     let channel = ChannelId::new("telegram", "main");
     let scope = |n: usize| {

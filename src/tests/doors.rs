@@ -422,3 +422,29 @@ async fn row_15_links_that_outside_content_wants_written_are_none() {
     assert!(text.contains("https://good.example/a"), "{text}");
     assert!(!text.contains("https://e.test") && text.matches("hxxps://e[.]test/").count() == 2, "{text}");
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn row_26_a_command_inherits_nothing_open_but_its_three_streams() {
+    let model = ModelServer::start(|ask| match ask.round() {
+        0 => {
+            // The list itself is open while it is read.
+            let command = "for fd in /proc/self/fd/*; do echo \"fd ${fd##*/} $(readlink \"$fd\")\"; done";
+            Say::Calls(vec![call("c1", "exec", &json!({ "command": command }).to_string())])
+        }
+        _ => text(ask.results().join("\n")),
+    })
+    .await;
+    // With a channel, a database and a stream open, there is much that could be inherited.
+    let sections = format!("{}\n{}\n[tools.exec]\nenabled = true\n", model.section(), Bridge::section(""));
+    let gateway = Gateway::start(&sections).await;
+    let told = gateway.answer("what is open?", None).await;
+    let open: Vec<&str> = told.lines().filter_map(|line| line.trim().strip_prefix("fd ")).collect();
+    assert!(open.len() >= 3, "{told}");
+    for line in open {
+        let (number, what) = line.split_once(' ').unwrap_or((line, ""));
+        let stream = matches!(number, "0" | "1" | "2");
+        assert!(stream || what.is_empty() || what.contains("/fd"), "{number} is open: {what}\n{told}");
+        assert!(!what.contains(".db") && !what.contains("socket:"), "{number}: {what}");
+    }
+}

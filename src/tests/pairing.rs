@@ -129,8 +129,14 @@ async fn a_stranger_gets_one_code_and_after_the_approval_an_answer_until_it_is_t
     let said = bridge.wait(&of("ann", "a6", &format!("/配对 批准 {bobs}"))).await;
     assert!(said.text().contains("member"), "{said:?}");
     assert!(told_at_least(&receiver, "bob", 2).await[1].text().contains("现在可以"));
-    assert_eq!(bridge.wait(&of("bob", "b2", "/pair")).await.text(), "Only the owner may do that.");
-    assert_eq!(bridge.wait(&of("bob", "b3", "/block ann")).await.text(), "Only the owner may do that.");
+    assert_eq!(
+        bridge.wait(&of("bob", "b2", "/pair")).await.text(),
+        "Only the owner may do that: whoever `[access] owners` names."
+    );
+    assert_eq!(
+        bridge.wait(&of("bob", "b3", "/block ann")).await.text(),
+        "Only the owner may do that: whoever `[access] owners` names."
+    );
     assert!(bridge.wait(&of("bob", "b4", "我是谁？")).await.text().contains("我是谁"));
 
     // A restart keeps all of it.

@@ -76,7 +76,7 @@ fn every_row_and_every_bad_input_has_its_test() {
             numbers(name, kind).into_iter().for_each(|number| *tests.entry(number).or_default() += 1);
         }
         // These rows' tests are on their way.
-        let coming = |number: &u32| kind == "row_" && [10, 11, 24, 25, 26, 27, 29, 41, 44, 48].contains(number);
+        let coming = |number: &u32| kind == "row_" && [10, 11, 24, 25, 27, 41, 44, 48].contains(number);
         let missing: Vec<u32> = (1..=last).filter(|n| !tests.contains_key(n) && !coming(n)).collect();
         assert_eq!(missing, [0; 0], "{kind}NN without a test");
         assert!(tests.keys().all(|number| (1..=last).contains(number)), "{kind}: no such number: {tests:?}");

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 /// The longest text of one message, in characters.
 pub const TEXT_LIMIT: usize = 60_000;
 
+/// The most messages of one answer; what is beyond is left out, and the last says so. bad-inputs.md 65.
+const MOST_TEXTS: usize = 10;
+
 /// The most bytes of attachments that one message carries; what is beyond is named without its bytes.
 const ATTACHED_BYTES: usize = 8 * 1024 * 1024;
 
@@ -24,6 +27,16 @@ struct Body {
 /// The parts of a reply; attachments go with the last.
 pub fn render(reply: &Reply, level: Level) -> Vec<Part> {
     let mut texts = split(&reply.text, TEXT_LIMIT, TextUnit::Chars);
+    if texts.len() > MOST_TEXTS {
+        texts.truncate(MOST_TEXTS - 1);
+        let head: Vec<char> = reply.text.chars().filter(|c| c.is_alphabetic()).take(500).collect();
+        let chinese = head.iter().filter(|c| ('\u{4e00}'..='\u{9fff}').contains(*c)).count() * 3 > head.len();
+        let note = match chinese {
+            true => "（回答太长，后面的内容没有发送。）",
+            false => "(The answer is too long; the rest was not sent.)",
+        };
+        texts.push(note.to_owned());
+    }
     if texts.is_empty() && !reply.attachments.is_empty() {
         texts.push(String::new());
     }
