@@ -1138,7 +1138,7 @@ impl Drive<'_> {
     /// Whether it read an installed skill that nobody granted anything, or that changed since: its author may be anybody.
     fn follows_strangers(&self) -> bool {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let consents = read.iter().filter_map(|path| self.skills.at(path)).map(|skill| &skill.consent);
+        let consents = read.iter().filter_map(|path| self.skills.known_at(path)).map(|skill| &skill.consent);
         consents.into_iter().any(|consent| matches!(consent, Consent::Missing | Consent::Changed(_)))
     }
 
@@ -1303,11 +1303,12 @@ impl Drive<'_> {
         let path = args.get("path")?.as_str()?.to_owned();
         let context = context.clone();
         let file = tokio::task::spawn_blocking(move || tools::file_meant(&context, &path)).await.ok()??;
-        let skill = self.skills.at(&file)?;
+        // One that is off is a stranger's words all the same.
+        let skill = self.skills.known_at(&file)?;
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.retain(|path| *path != skill.location);
         read.push(skill.location.clone());
-        Some(skill)
+        Some(skill).filter(|skill| skill.state == skills::State::Loaded)
     }
 
     /// After a restart: the skills that the turn had read before it was cut off.

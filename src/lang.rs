@@ -2303,12 +2303,12 @@ catalogue! {
         zh: "HTML 注释里有指令：模型会读到，浏览页面的人却看不到",
     }
     skill_not_granted(names, skill) {
-        en: "{names} will not be given to its commands until you run `crawfish skills grant {skill}`",
+        en: "its commands go without {names} until you run `crawfish skills grant {skill}`",
         zh: "运行 `crawfish skills grant {skill}` 之前，它的命令得不到 {names}",
     }
     skill_changed(path, skill) {
-        en: "its files changed since your grant ({path}): look at them, then run `crawfish skills grant {skill}` again",
-        zh: "授权之后它的文件有变化（{path}）：请检查后重新运行 `crawfish skills grant {skill}`",
+        en: "its files changed since your grant ({path}), which ended with that: `crawfish skills grant {skill}` shows them and gives it anew",
+        zh: "授权之后它的文件有变化（{path}），授权已失效：`crawfish skills grant {skill}` 会显示变化并重新授权",
     }
     skill_variable_never(name) {
         en: "the variable {name} is never set for a skill: it is no name of a variable, or changes how programs run",
@@ -2366,12 +2366,12 @@ catalogue! {
         zh: "  文中提到的主机：{names}",
     }
     skill_grant_limits() {
-        en: "Commands run with your rights and are not kept to these hosts and programs. The grant ends when a file of the skill changes.",
-        zh: "命令以您的权限运行，并不会被限制在这些主机和程序之内。技能的文件一旦变化，授权即失效。",
+        en: "Commands run with your rights and are not kept to these programs. The grant ends when a file of the skill changes, comes or goes.",
+        zh: "命令以您的权限运行，并不会被限制在这些程序之内。技能的文件一旦修改、增加或减少，授权即失效。",
     }
     skill_grant_question() {
-        en: "Grant it? [y/N] ",
-        zh: "是否授权？[y/N] ",
+        en: "Grant it? [y/N]",
+        zh: "是否授权？[y/N]",
     }
     skill_granted(name) {
         en: "granted to `{name}`; a running gateway knows it from its next turn on",
@@ -2723,6 +2723,70 @@ catalogue! {
     unheard(channel, key) {
         en: "{channel} has no `{key}`: it gives answers to whoever asked, and heartbeats, hooks and `message` reach nobody there",
         zh: "{channel} 没有设置 `{key}`：只能回答提问，心跳、钩子和 `message` 的消息无法送达",
+    }
+}
+
+// What changes in a skill after it was looked at.
+catalogue! {
+    skill_off_changed(folder) {
+        en: "changed: a file is other than it was when it was installed; `crawfish skills grant {folder}` shows what changed and takes it as it is, `crawfish skills update {folder} --force` brings the published one back",
+        zh: "已改动：有文件与安装时不同；`crawfish skills grant {folder}` 显示改动并接受现状，`crawfish skills update {folder} --force` 恢复发布的版本",
+    }
+    doctor_skill_ungranted(name, why) {
+        en: "skill {name}: {why}",
+        zh: "技能 {name}：{why}",
+    }
+    install_grant_ended(name) {
+        en: "its grant has ended, for other files were granted it: crawfish skills grant {name}",
+        zh: "文件已不同，原来的授权已失效，如需重新授权：crawfish skills grant {name}",
+    }
+    install_ends_grant() {
+        en: "the grant that you gave this skill ends with this, for its files are others",
+        zh: "文件有变化，您此前给它的授权将随之失效",
+    }
+    skill_grant_changed() {
+        en: "  changed since it was installed (+ new, - gone, * other):",
+        zh: "  安装之后的改动（+ 新增，- 删除，* 修改）：",
+    }
+    skill_grant_changed_somewhere() {
+        en: "  changed since it was installed; which files is not known",
+        zh: "  安装之后有改动，但无从得知是哪些文件",
+    }
+    skill_grant_since() {
+        en: "  changed since your last grant (+ new, - gone, * other):",
+        zh: "  上次授权之后的改动（+ 新增，- 删除，* 修改）：",
+    }
+    skill_grant_news(names) {
+        en: "  not in your last grant: {names}",
+        zh: "  上次授权中没有的：{names}",
+    }
+    skill_grant_other_hosts(names) {
+        en: "  hosts that its other files name, which stay closed: {names}",
+        zh: "  其他文件提到的主机（不会开放）：{names}",
+    }
+    skill_grant_files(count, sha256) {
+        en: "  {count} files, sha256 {sha256}; `--full` shows their text",
+        zh: "  {count} 个文件，sha256 {sha256}；`--full` 显示其内容",
+    }
+    view_full() {
+        en: "`--full` shows the text of every file, as the agent would read it",
+        zh: "`--full` 显示每个文件的内容，与智能体读到的一致",
+    }
+    skill_grant_already(name) {
+        en: "`{name}` is granted this already, and nothing changed since",
+        zh: "`{name}` 已有此授权，此后没有变化",
+    }
+    skill_grant_moving(name) {
+        en: "the files of `{name}` change right now: run it again when that has ended",
+        zh: "`{name}` 的文件正在变化，请稍后再运行",
+    }
+    skill_accepted(name) {
+        en: "`{name}` is taken as it is now",
+        zh: "已接受 `{name}` 的现状",
+    }
+    skill_unseen(path, why) {
+        en: "{path} cannot be looked at whole: {why}",
+        zh: "{path} 无法完整检查：{why}",
     }
 }
 

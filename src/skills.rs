@@ -104,6 +104,19 @@ impl Skill {
     pub fn text(&self) -> Option<String> {
         load::text_of(&self.location).ok()
     }
+
+    /// What its commands go without for want of the owner's grant, in a line that names the command for it.
+    pub fn ungranted(&self, lang: Lang) -> Option<String> {
+        let name = crate::terminal::shell_word(&self.name).into_owned();
+        match &self.consent {
+            Consent::Missing => {
+                let asked: Vec<String> = self.declared().into_iter().chain(self.hosts.iter().cloned()).collect();
+                (!asked.is_empty()).then(|| lang::skill_not_granted(lang, lang.listed(asked), name))
+            }
+            Consent::Changed(path) => Some(lang::skill_changed(lang, path.display(), name)),
+            Consent::OwnFolder | Consent::Granted(_) => None,
+        }
+    }
 }
 
 /// What a skill needs before it is offered.
@@ -200,6 +213,8 @@ pub enum Unmet {
     Config(String),
     /// Switched off in the configuration.
     SwitchedOff,
+    /// It is installed in this folder, and a file is other than it was then.
+    Changed(String),
 }
 
 impl Unmet {
@@ -212,6 +227,7 @@ impl Unmet {
             Self::Variable(name) => lang::skill_needs_variable(lang, name),
             Self::Config(path) => lang::skill_needs_config(lang, path),
             Self::SwitchedOff => lang::skill_switched_off(lang),
+            Self::Changed(folder) => lang::skill_off_changed(lang, crate::terminal::shell_word(folder)),
         }
     }
 }
@@ -458,9 +474,14 @@ impl Skills {
 
     /// The usable skill whose SKILL.md this file is; links are resolved on both sides.
     pub fn at(&self, file: &Path) -> Option<&Skill> {
-        self.usable().find(|skill| skill.location == file).or_else(|| {
+        self.known_at(file).filter(|skill| skill.state == State::Loaded)
+    }
+
+    /// The skill whose SKILL.md this file is, usable or not; links are resolved on both sides.
+    pub fn known_at(&self, file: &Path) -> Option<&Skill> {
+        self.list.iter().find(|skill| skill.location == file).or_else(|| {
             let real = std::fs::canonicalize(file).ok()?;
-            self.usable().find(|skill| std::fs::canonicalize(&skill.location).is_ok_and(|path| path == real))
+            self.list.iter().find(|skill| std::fs::canonicalize(&skill.location).is_ok_and(|path| path == real))
         })
     }
 

@@ -19,6 +19,7 @@ use cap_std::{
 };
 use unicode_normalization::UnicodeNormalization;
 
+use super::pinned;
 use crate::lang::{self, Lang};
 
 /// How much a skill may be (security.md §3.3 row 19).
@@ -354,15 +355,21 @@ fn chosen(entries: Vec<Entry>, path: Option<&str>, limits: Limits) -> Result<Vec
         },
     };
     let prefix = if top.is_empty() { String::new() } else { format!("{top}/") };
-    let taken: Vec<(Entry, String)> = entries
-        .into_iter()
-        .filter_map(|entry| {
-            let below = entry.name.strip_prefix(&prefix)?.to_owned();
-            // The hub's own notes on an installation are ours to write.
-            let is_ours = [".clawhub/", ".clawdhub/", ".git/"].iter().any(|folder| below.starts_with(folder));
-            (!is_litter(&entry.name) && !is_ours).then_some((entry, below))
-        })
-        .collect();
+    let mut taken: Vec<(Entry, String)> = Vec::new();
+    for entry in entries {
+        let Some(below) = entry.name.strip_prefix(&prefix).map(str::to_owned) else { continue };
+        let is_notes = |part: &str| pinned::NOTES.contains(&folded(part).as_str());
+        let (first, rest) = below.split_once('/').unwrap_or((&below, ""));
+        // The notes on an installation are ours to write; histories are nobody's skill.
+        if is_litter(&entry.name) || is_notes(first) {
+            continue;
+        }
+        // Deeper ones have no business in a skill, and other programs pass over them.
+        if rest.split('/').any(is_notes) {
+            return Err(Refused::BadName(entry.name));
+        }
+        taken.push((entry, below));
+    }
     if taken.len() > limits.files {
         return Err(Refused::TooMany(limits.files));
     }
@@ -543,6 +550,13 @@ mod tests {
             ("__MACOSX/repo-1a2b/._SKILL.md", b"x"),
         ]);
         assert_eq!(unpacked(deep, None), Ok(vec!["SKILL.md".to_owned(), "a/SKILL.md".to_owned()]));
+        let with = |name: &'static str| zip_of(&[("r/SKILL.md", SKILL.as_bytes()), (name, b"x")]);
+        for top in ["r/.git/hooks/post-checkout", "r/.svn/entries", "r/.ClawHub/origin.json", "r/.hg", "r/.git"] {
+            assert_eq!(unpacked(with(top), None), Ok(vec!["SKILL.md".to_owned()]), "{top}");
+        }
+        for deep in ["r/a/.git/config", "r/scripts/.svn/run.sh", "r/a/.GIT", "r/b/.clawhub/origin.json"] {
+            assert_eq!(unpacked(with(deep), None), Err(Refused::BadName(deep.to_owned())));
+        }
         let two = || zip_of(&[("r/one/SKILL.md", SKILL.as_bytes()), ("r/two/SKILL.md", SKILL.as_bytes())]);
         assert_eq!(unpacked(two(), None), Err(Refused::ManySkills(vec!["r/one".to_owned(), "r/two".to_owned()])));
         assert_eq!(unpacked(two(), Some("two/")), Ok(vec!["SKILL.md".to_owned()]));

@@ -20,6 +20,7 @@ use super::{
 use crate::{
     egress::Egress,
     lang::{self, Lang},
+    workspace::decode,
 };
 
 /// What bringing stands on.
@@ -221,13 +222,9 @@ fn folder_name(skill: &Skill) -> String {
     }
 }
 
-/// A file's text, when it is one.
-fn text_of(path: &Path) -> Option<String> {
-    let bytes = fs::read(path).ok()?;
-    if bytes.iter().take(8_000).any(|byte| *byte == 0) {
-        return None;
-    }
-    String::from_utf8(bytes).ok()
+/// A file's text as the agent's tools would read it, when it is one.
+pub fn text_of(path: &Path) -> Option<String> {
+    decode(&fs::read(path).ok()?)
 }
 
 fn url_host(url: &str) -> String {

@@ -11,17 +11,12 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-use super::{Skill, Tier, load};
+use super::{Skill, Tier, pinned};
 use crate::os;
 
 /// The file, beside the folder of installed skills.
 const FILE: &str = "skill-grants.json";
-/// The most files of a skill that are looked at, the most bytes of each, and how deep. As an installed skill may have.
-const FILES: usize = 1_000;
-const FILE_BYTES: u64 = 10 << 20;
-const LEVELS: usize = 8;
 /// The most hosts that are named.
 const HOSTS: usize = 50;
 
@@ -39,10 +34,13 @@ pub struct Grant {
     /// What.
     #[serde(flatten)]
     pub asks: Asks,
-    /// Its files when it was given: path below its folder, SHA-256 in hex.
+    /// Its files when it was given, every one of them (those of [`pinned::files`]): path below its folder, SHA-256 in hex.
     pub files: BTreeMap<String, String>,
     /// When, in epoch milliseconds.
     pub at: i64,
+    /// Other files were put into its place since: it counts no more, and says what was granted before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
 }
 
 /// What a skill asks for.
@@ -77,19 +75,25 @@ impl Grants {
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    /// Whether the owner agreed to this skill of that folder.
-    pub(super) fn consent(&self, installed: &Path, skill: &Skill) -> Consent {
+    /// What the skill in this folder was granted, in force or not.
+    pub fn of(&self, installed: &Path, folder: &Path) -> Option<&Grant> {
+        self.grants.get(&below(installed, folder)?)
+    }
+
+    /// Whether the owner agreed to this skill of that folder, whose files are these; `None` = they cannot be looked at.
+    pub(super) fn consent(&self, installed: &Path, skill: &Skill, now: Option<&BTreeMap<String, String>>) -> Consent {
         if skill.tier != Tier::Managed {
             return Consent::OwnFolder;
         }
         let Some(folder) = skill.location.parent() else { return Consent::Missing };
-        let Some(grant) = below(installed, folder).and_then(|key| self.grants.get(&key)) else {
-            return Consent::Missing;
+        let Some(grant) = self.of(installed, folder) else { return Consent::Missing };
+        // One more file is another skill too: it can be what a granted one runs.
+        let other = match now {
+            Some(now) => pinned::differences(&grant.files, now).into_iter().next().map(|(_, path)| folder.join(path)),
+            None => Some(folder.to_owned()),
         };
-        let now = files(folder);
-        // A file that came later (a cache, a log) is what the granted ones wrote; one that changed is another skill.
-        match grant.files.iter().find(|(path, hash)| now.get(*path) != Some(*hash)) {
-            Some((path, _)) => Consent::Changed(folder.join(path)),
+        match other.or_else(|| grant.ended.then(|| skill.location.clone())) {
+            Some(path) => Consent::Changed(path),
             None => Consent::Granted(grant.asks.clone()),
         }
     }
@@ -100,19 +104,39 @@ pub(super) fn file(installed: &Path) -> PathBuf {
     installed.with_file_name(FILE)
 }
 
-/// Grants an installed skill what it asks for, for its files as they are; an earlier grant of it is replaced.
+/// Grants an installed skill what it asks for, for these files of it, which were shown; an earlier grant of it is replaced.
 ///
 /// # Errors
 /// Those of the file system, and when the skill is not an installed one.
-pub fn give(installed: &Path, skill: &Skill, asks: Asks, now_ms: i64) -> io::Result<()> {
+pub fn give(
+    installed: &Path,
+    skill: &Skill,
+    asks: Asks,
+    files: BTreeMap<String, String>,
+    now_ms: i64,
+) -> io::Result<()> {
     let folder = skill.location.parent().filter(|_| skill.tier == Tier::Managed);
-    let place = folder.and_then(|folder| Some((folder, below(installed, folder)?)));
-    let Some((folder, key)) = place else {
+    let place = folder.and_then(|folder| below(installed, folder));
+    let Some(key) = place else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not an installed skill"));
     };
     let mut grants = Grants::read(installed);
-    grants.grants.insert(key, Grant { asks, files: files(folder), at: now_ms });
+    grants.grants.insert(key, Grant { asks, files, at: now_ms, ended: false });
     write(installed, &grants)
+}
+
+/// Ends the grant of the skill in this folder, unless it was given for these files; whether one ended. For a skill that was
+/// replaced.
+///
+/// # Errors
+/// Those of the file system.
+pub(super) fn end_unless(installed: &Path, folder: &Path, files: &BTreeMap<String, String>) -> io::Result<bool> {
+    let mut grants = Grants::read(installed);
+    let granted = below(installed, folder).and_then(|key| grants.grants.get_mut(&key));
+    let Some(grant) = granted.filter(|grant| !grant.ended && grant.files != *files) else { return Ok(false) };
+    grant.ended = true;
+    write(installed, &grants)?;
+    Ok(true)
 }
 
 /// Takes back what a skill was granted; whether there was a grant. For a skill that is removed.
@@ -140,48 +164,6 @@ fn below(installed: &Path, folder: &Path) -> Option<String> {
     let rest = folder.strip_prefix(installed).ok()?;
     let parts: Vec<_> = rest.components().map(|part| part.as_os_str().to_string_lossy()).collect();
     (!parts.is_empty()).then(|| parts.join("/"))
-}
-
-/// The regular files of a skill with their hashes; links, hidden files and what interpreters leave behind do not count.
-fn files(folder: &Path) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    let mut open = vec![(folder.to_owned(), 0)];
-    while let Some((dir, level)) = open.pop() {
-        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if name.starts_with('.') || name == "__pycache__" || name == "node_modules" || found.len() >= FILES {
-                continue;
-            }
-            if kind.is_dir() && level < LEVELS {
-                open.push((path, level + 1));
-            } else if kind.is_file()
-                && entry.metadata().is_ok_and(|facts| facts.len() <= FILE_BYTES)
-                && let (Some(key), Ok(bytes)) = (below(folder, &path), std::fs::read(&path))
-            {
-                found.insert(key, load::hex(&Sha256::digest(&bytes)));
-            }
-        }
-    }
-    found
-}
-
-/// What changes when a granted file changes: sizes and times, for the watch over the skills.
-pub(super) fn stamps(installed: &Path) -> Vec<(PathBuf, Option<std::time::SystemTime>, u64)> {
-    let grants = Grants::read(installed);
-    let granted = grants
-        .grants
-        .iter()
-        .flat_map(|(folder, grant)| grant.files.keys().map(move |path| installed.join(folder).join(path)));
-    std::iter::once(file(installed))
-        .chain(granted)
-        .map(|path| {
-            let facts = std::fs::symlink_metadata(&path).ok();
-            let modified = facts.as_ref().and_then(|facts| facts.modified().ok());
-            (path, modified, facts.map_or(0, |facts| facts.len()))
-        })
-        .collect()
 }
 
 /// The hosts that a text names, `host` or `host:port`.

@@ -11,7 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::pinned::{self, FileSum, Lock, Origin};
+use super::{
+    grants,
+    pinned::{self, FileSum, Lock, Origin},
+};
 use crate::os;
 
 /// The folder of installed skills, held by one command.
@@ -110,11 +113,12 @@ impl Installed {
         Ok(staged)
     }
 
-    /// Puts a finished skill into its place under `name`, instead of one that is there, with its notes.
+    /// Puts a finished skill into its place under `name`, instead of one that is there, with its notes. What the owner
+    /// granted other files than these ends; whether there was such a grant.
     ///
     /// # Errors
     /// Those of the file system; the old one is in its place then.
-    pub fn put(&self, staged: &Staged, name: &str, mut origin: Origin, files: &[FileSum]) -> io::Result<()> {
+    pub fn put(&self, staged: &Staged, name: &str, mut origin: Origin, files: &[FileSum]) -> io::Result<bool> {
         origin.pin_to(files);
         origin.write(&staged.skill())?;
         os::sync_dir(&staged.skill())?;
@@ -125,7 +129,10 @@ impl Installed {
             fs::rename(staged.skill(), &place)?;
         }
         os::sync_dir(&self.dir)?;
-        Lock::refresh(&self.dir)
+        // A grant is bound to its files: one that a kill leaves here is void by itself.
+        let ended = grants::end_unless(&self.dir, &place, &pinned::sums(files))?;
+        Lock::refresh(&self.dir)?;
+        Ok(ended)
     }
 
     /// Puts `fresh` into `place`; the old one goes to where `fresh` was, or to `.staging/<name>.old`.
@@ -257,6 +264,42 @@ mod tests {
         assert!(!installed.place("demo").exists());
         assert_eq!((Lock::read(&dir).skills.len(), left(&installed).len()), (0, 0));
         assert!(installed.remove("demo").is_err());
+    }
+
+    #[test]
+    fn row_21_a_grant_ends_when_other_files_are_put_and_only_then() {
+        let top = tempfile::tempdir().expect("a folder");
+        let dir = top.path().join("skills");
+        let installed = Installed::hold(&dir).expect("it is free");
+        let put = |more: Option<&str>| {
+            let staged = made(&installed, "one");
+            if let Some(more) = more {
+                fs::write(staged.skill().join(more), "x").expect("a file");
+            }
+            let files = pinned::files(&staged.skill()).expect("it can be read");
+            installed.put(&staged, "demo", Origin::default(), &files).expect("it can be put")
+        };
+        let skill = crate::skills::load::blank(
+            "demo".to_owned(),
+            installed.place("demo").join("SKILL.md"),
+            crate::skills::Tier::Managed,
+        );
+        let grant = || {
+            let files = pinned::files(&installed.place("demo")).expect("it can be read");
+            grants::give(&dir, &skill, grants::Asks::default(), pinned::sums(&files), 7).expect("it can be written");
+        };
+        let ended = || grants::Grants::read(&dir).of(&dir, &installed.place("demo")).map(|grant| grant.ended);
+        assert!(!put(None));
+        grant();
+        assert!(!put(None), "the same files");
+        assert_eq!(ended(), Some(false));
+        for more in ["new.md", ".env"] {
+            assert!(put(Some(more)), "{more}");
+            assert_eq!(ended(), Some(true));
+            assert!(!put(None), "it has ended already, and the old files do not bring it back");
+            assert_eq!(ended(), Some(true));
+            grant();
+        }
     }
 
     #[test]

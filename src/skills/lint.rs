@@ -1,7 +1,7 @@
 //! What `crawfish skills check` says of each skill: what is broken, what was odd when it was read, and what its author
 //! should write better, each with its line. Pure.
 
-use super::{Consent, Fault, Skill, State, Warning, callable::Callable, front_matter, load, variables};
+use super::{Fault, Skill, State, Warning, callable::Callable, front_matter, load, variables};
 use crate::lang::{self, Lang};
 
 /// A shorter description does not say when to use it.
@@ -82,12 +82,8 @@ pub fn look(skill: &Skill, text: Option<&str>, lang: Lang) -> Vec<Note> {
     if matches!(skill.state, State::Broken(_)) {
         return notes;
     }
-    match &skill.consent {
-        Consent::Missing if !skill.declared().is_empty() => {
-            say(Weight::Warning, None, lang::skill_not_granted(lang, lang.listed(skill.declared()), &skill.name));
-        }
-        Consent::Changed(path) => say(Weight::Warning, None, lang::skill_changed(lang, path.display(), &skill.name)),
-        _ => {}
+    if let Some(text) = skill.ungranted(lang) {
+        say(Weight::Warning, None, text);
     }
     for name in skill.declared().iter().filter(|name| !variables::may_be_given(name)) {
         say(Weight::Warning, key("metadata"), lang::skill_variable_never(lang, name));

@@ -20,6 +20,7 @@ use unicode_normalization::UnicodeNormalization;
 use super::{
     Env, Fault, Problem, Requires, Skill, Skills, Source, State, Tier, Unmet, Warning, front_matter,
     grants::{self, Consent, Grants},
+    pinned,
 };
 use crate::{intake::command::Command, tools::names, workspace::decode};
 
@@ -44,6 +45,7 @@ pub(super) fn load(sources: &[Source], env: &dyn Env) -> Skills {
         match scan(&root) {
             Ok(Scan { found: candidates, more }) => {
                 let grants = if tier == Tier::Managed { Grants::read(&root) } else { Grants::default() };
+                let look = |skill| if tier == Tier::Managed { compared(skill, &root, &grants) } else { skill };
                 let (mut whole, mut broken, mut left_out) = (0, 0, 0);
                 for candidate in candidates {
                     if whole == MOST {
@@ -58,7 +60,7 @@ pub(super) fn load(sources: &[Source], env: &dyn Env) -> Skills {
                         continue;
                     }
                     *count += 1;
-                    found.push(Skill { consent: grants.consent(&root, &skill), ..skill });
+                    found.push(look(skill));
                 }
                 if left_out > 0 || more {
                     skills.problems.push(Problem::LeftOut(root.clone(), left_out, more));
@@ -78,8 +80,40 @@ pub(super) fn is_outdated(skills: &Skills, env: &dyn Env) -> bool {
     skills.list.iter().any(|skill| match &skill.state {
         State::Broken(_) => false,
         State::Loaded => !unmet(skill, env).is_empty(),
-        State::Off(needs) => unmet(skill, env) != *needs,
+        State::Off(needs) => {
+            let is_need = |need: &&Unmet| !matches!(need, Unmet::Changed(_));
+            !needs.iter().filter(is_need).eq(&unmet(skill, env))
+        }
     })
+}
+
+/// An installed skill beside what it was when it was installed, and what it was granted.
+fn compared(mut skill: Skill, root: &Path, grants: &Grants) -> Skill {
+    let Some(folder) = skill.location.parent().map(Path::to_owned) else { return skill };
+    let files = pinned::files(&folder).ok();
+    let whole = unit(root, &folder);
+    let state = match whole == folder {
+        true => pinned::state_of(&folder, files.as_deref()),
+        false => pinned::state(&whole),
+    };
+    skill.consent = grants.consent(root, &skill, files.as_deref().map(pinned::sums).as_ref());
+    if state == pinned::State::Changed {
+        let name = whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        match &mut skill.state {
+            State::Broken(_) => {}
+            State::Off(needs) => needs.insert(0, Unmet::Changed(name)),
+            State::Loaded => skill.state = State::Off(vec![Unmet::Changed(name)]),
+        }
+    }
+    skill
+}
+
+/// What was installed as one: the folder directly below the installed ones, when it has notes. A SKILL.md that lies deeper
+/// in it shows only when somebody took the upper one away.
+fn unit(root: &Path, folder: &Path) -> PathBuf {
+    let first = folder.strip_prefix(root).ok().and_then(|below| below.components().next());
+    let top = first.map(|first| root.join(first)).filter(|top| pinned::is_noted(top));
+    top.unwrap_or_else(|| folder.to_owned())
 }
 
 /// A number that changes when a skill is added, removed, edited or granted something.
@@ -88,11 +122,17 @@ pub(super) fn stamp(sources: &[Source], env: &dyn Env) -> u64 {
     for (tier, root) in ordered(sources, env) {
         (tier as u8, &root).hash(&mut hasher);
         if tier == Tier::Managed {
-            grants::stamps(&root).hash(&mut hasher);
+            let facts = std::fs::symlink_metadata(grants::file(&root)).ok();
+            facts.map(|facts| (facts.len(), facts.modified().ok())).hash(&mut hasher);
         }
         match scan(&root) {
             Ok(Scan { found, .. }) => {
                 for candidate in found {
+                    if tier == Tier::Managed
+                        && let Some(folder) = candidate.location.parent()
+                    {
+                        pinned::stamp(folder, &mut hasher);
+                    }
                     let facts = std::fs::symlink_metadata(&candidate.location);
                     let modified = facts.as_ref().ok().and_then(|facts| facts.modified().ok());
                     let since = modified.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());

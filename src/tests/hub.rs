@@ -108,6 +108,88 @@ async fn a_skill_is_found_installed_used_updated_and_removed() {
 }
 
 #[tokio::test]
+async fn a_grant_ends_with_any_other_file_and_a_changed_skill_is_off_until_it_is_accepted() {
+    let hub = Hub::start().await;
+    let text = SKILL.replace(
+        "---\nAsk",
+        "metadata: {\"openclaw\":{\"requires\":{\"env\":[\"TIDE_KEY\"],\"bins\":[\"sh\"]}}}\n---\nAsk",
+    );
+    assert!(text.contains("TIDE_KEY"), "{text}");
+    let first = [("SKILL.md", text.as_str()), ("node_modules/x/index.js", "1"), (".rc", "1")];
+    hub.publish("tide", "1.0.0", &first);
+    let gateway = folder_with(&[("home", &hub)], "");
+    fs::write(gateway.dir().join(".env"), "TIDE_KEY=a-key-of-the-test\n").expect("a file");
+    let listed = async || {
+        let rows = gateway.cli(&["skills", "list", "--json"]).await.json();
+        let row =
+            rows.as_array().into_iter().flatten().find(|row| row["name"] == "tide").cloned().expect("it is listed");
+        (row["state"].as_str().unwrap_or_default().to_owned(), row["grant"].as_str().unwrap_or_default().to_owned())
+    };
+    let says = async |line: &str| {
+        for command in [&["skills", "list"][..], &["doctor"]] {
+            let output = gateway.cli(command).await;
+            assert!(output.out.contains(line), "{command:?}: {line}: {output:?}");
+        }
+    };
+    let is = |state: &str, grant: &str| (state.to_owned(), grant.to_owned());
+
+    let done = gateway.cli(&["skills", "install", "tide", "--yes"]).await;
+    assert!(done.good().contains("crawfish skills grant tide"), "{done:?}");
+    assert_eq!(listed().await, is("loaded", "missing"));
+    says("its commands go without TIDE_KEY, tide.example.org until you run `crawfish skills grant tide`").await;
+    let shown = gateway.cli_with(&["skills", "grant", "tide"], "y\n").await;
+    assert!(shown.code == Some(64) && shown.err.contains("--yes"), "a pipe is nobody: {shown:?}");
+    for said in ["TIDE_KEY", "programs: sh", "tide.example.org", "3 files, sha256 "] {
+        assert!(shown.out.contains(said), "{said}: {shown:?}");
+    }
+    assert_eq!(listed().await.1, "missing");
+    let given = gateway.cli(&["skills", "grant", "tide", "--yes"]).await;
+    assert!(given.good().contains("granted to `tide`"), "{given:?}");
+    assert_eq!(listed().await, is("loaded", "granted"));
+    assert!(gateway.cli(&["skills", "grant", "tide"]).await.good().contains("granted this already"));
+
+    // Each kind of other file ends it, and so it is said before and after.
+    let versions: [(&str, Vec<(&str, &str)>); 4] = [
+        ("1.1.0", [&first[..], &[("new.sh", "echo")]].concat()),
+        ("1.2.0", vec![first[0], first[1], (".rc", "2")]),
+        ("1.3.0", vec![first[0], ("node_modules/x/index.js", "2"), (".rc", "2")]),
+        ("1.4.0", vec![first[0], (".rc", "2")]),
+    ];
+    for (version, files) in &versions {
+        hub.publish("tide", version, files);
+        let updated = gateway.cli(&["skills", "update", "tide", "--yes"]).await;
+        for said in ["grant that you gave this skill ends", "its grant has ended", "crawfish skills grant tide"] {
+            assert!(updated.good().contains(said), "{version}: {said}: {updated:?}");
+        }
+        assert_eq!(listed().await, is("loaded", "changed"), "{version}");
+        says("changed since your grant").await;
+        let given = gateway.cli(&["skills", "grant", "tide", "--yes"]).await;
+        assert!(given.good().contains("changed since your last grant"), "{given:?}");
+        assert_eq!(listed().await, is("loaded", "granted"), "{version}");
+    }
+
+    // By hand: off at once, with the reason and the commands that end it.
+    fs::write(place(&gateway, "tide").join(".rc"), "3").expect("it can be written");
+    fs::create_dir(place(&gateway, "tide").join("a")).expect("a folder");
+    fs::write(place(&gateway, "tide").join("a/\u{1b}[31mred"), "x").expect("it can be written");
+    assert_eq!(listed().await, is("off", "changed"));
+    says("changed: a file is other than it was when it was installed; `crawfish skills grant tide`").await;
+    let refused = gateway.cli(&["skills", "grant", "tide"]).await;
+    assert_eq!(refused.code, Some(64), "{refused:?}");
+    for said in ["changed since it was installed", "* .rc", "+ a/\\x1b[31mred"] {
+        assert!(refused.out.contains(said) && !refused.out.contains('\u{1b}'), "{said}: {refused:?}");
+    }
+    assert_eq!(listed().await.0, "off");
+    let taken = gateway.cli(&["skills", "grant", "tide", "--yes"]).await;
+    assert!(taken.good().contains("is taken as it is now"), "{taken:?}");
+    assert_eq!(listed().await, is("loaded", "granted"));
+    // Removed and installed again, it is asked for anew.
+    gateway.cli(&["skills", "remove", "tide", "--yes"]).await.good();
+    gateway.cli(&["skills", "install", "tide", "--yes"]).await.good();
+    assert_eq!(listed().await, is("loaded", "missing"));
+}
+
+#[tokio::test]
 async fn the_first_hub_that_answers_wins() {
     let (first, second) = (Hub::start().await, Hub::start().await);
     second.publish("tide", "2.0.0", &[("SKILL.md", SKILL)]);

@@ -251,8 +251,9 @@ async fn an_installed_skill_gets_its_variables_by_a_grant_that_ends_when_it_chan
     // Nobody granted it anything: what it wants run, the owner is asked about.
     let answer = with_a_yes(&gateway, "open it").await;
     assert!(answer.contains("it is not set") && answer.contains("`crawfish skills grant vault`"), "{answer}");
-    let shown = gateway.cli(&["skills", "grant", "vault"]).await;
-    assert_eq!(shown.code, Some(1), "nobody said yes: {shown:?}");
+    // A yes from a pipe is nobody's.
+    let shown = gateway.cli_with(&["skills", "grant", "vault"], "yes\n").await;
+    assert!(shown.code == Some(64) && shown.err.contains("--yes"), "nobody said yes: {shown:?}");
     assert!(shown.out.contains("VAULT_TOKEN") && shown.out.contains("data/skills/vault/SKILL.md"), "{}", shown.out);
     assert!(with_a_yes(&gateway, "open it").await.contains("it is not set"));
     gateway.cli(&["skills", "grant", "vault", "--yes"]).await.good();

@@ -148,7 +148,7 @@ pub fn skills(skills: &Skills, lang: Lang) -> Vec<Finding> {
 fn one_skill(skill: &Skill, lang: Lang) -> Option<Finding> {
     let name = &skill.name;
     match &skill.state {
-        State::Loaded => None,
+        State::Loaded => skill.ungranted(lang).map(|why| bad(lang::doctor_skill_ungranted(lang, name, why))),
         State::Broken(fault) => {
             let path = skill.location.display();
             Some(bad(lang::doctor_skill_broken(lang, name, fault.text(lang), path)))

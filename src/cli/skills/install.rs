@@ -20,13 +20,15 @@ use crate::{
     lang::{self, Lang},
     skills::{
         Skills,
-        bring::{Bringer, Brought, NotBrought, Resembles, resembles},
+        bring::{self, Bringer, Brought, NotBrought, Resembles, resembles},
+        grants::Grants,
         hub::{HubError, Hubs},
         installed::{HoldError, Installed, Staged},
-        pinned::{self, State},
+        pinned::{self, FileSum, State},
         source::{self, NoSource, Source},
-        view::Odd,
+        view::{Odd, View},
     },
+    terminal,
 };
 
 /// Installs a skill. 安装技能。
@@ -57,6 +59,9 @@ pub struct How {
     /// Replace one that was changed here. 覆盖本地改动。
     #[arg(long)]
     pub(super) force: bool,
+    /// Show the text of every file. 显示每个文件的内容。
+    #[arg(long)]
+    pub(super) full: bool,
     /// Install what it needs as well. 同时安装它需要的程序。
     #[arg(long)]
     with_requirements: bool,
@@ -86,16 +91,14 @@ impl Install {
             if place.symlink_metadata().is_ok() {
                 match pinned::state(&place) {
                     State::NotInstalled => {
-                        eprintln!("{}", lang::install_own_folder(lang, place.display()));
-                        return Err(Exit::Failure);
+                        return Err(say(lang::install_own_folder(lang, place.display()), Exit::Failure));
                     }
                     _ if pinned::seal_of(&place).ok() == Some(pinned::seal(&brought.files)) => {
-                        eprintln!("{}", lang::install_already(lang, &brought.folder));
+                        tell(lang::install_already(lang, &brought.folder));
                         return Ok(());
                     }
                     _ if !self.how.force => {
-                        eprintln!("{}", lang::install_other(lang, &brought.folder));
-                        return Err(Exit::Failure);
+                        return Err(say(lang::install_other(lang, &brought.folder), Exit::Failure));
                     }
                     _ => {}
                 }
@@ -114,8 +117,7 @@ fn no_source(lang: Lang, no: NoSource, word: &str) -> Exit {
         NoSource::Password => (lang::source_password(lang), Exit::Usage),
         NoSource::BadName => (lang::source_bad_name(lang, word), Exit::Usage),
     };
-    eprintln!("{text}");
-    exit
+    say(text, exit)
 }
 
 /// Everything a command needs that brings skills.
@@ -183,7 +185,7 @@ impl Shop {
             env: &app::skill_env(&self.loaded),
             clock: self.clock.as_ref(),
             progress: &progress,
-            tell: &|text| eprintln!("{text}"),
+            tell: &|text| tell(text),
             lang: self.lang,
         };
         let brought = bringer.bring(source, path, word, &staged).await;
@@ -215,8 +217,18 @@ impl Shop {
             None => {}
         }
         let wanted = requirements::wanted(&brought, staged, &place);
+        // What was granted the files that lie there now.
+        let granted = Grants::read(self.installed.dir());
+        let granted = granted.of(self.installed.dir(), &place).filter(|grant| !grant.ended);
+        if granted.is_some_and(|grant| grant.files != pinned::sums(&brought.files)) {
+            brought.remarks.push(lang::install_ends_grant(lang));
+        }
         if !how.json {
             self.show(&brought, &wanted, &place);
+            match how.full {
+                true => texts(&brought.files, &staged.skill()),
+                false => show::line(&lang::view_full(lang)),
+            }
         }
         if let Some(why) = &brought.suspicious
             && !how.suspicious
@@ -229,7 +241,7 @@ impl Shop {
         }
         let seal = pinned::seal(&brought.files);
         let put = self.installed.put(staged, folder, brought.origin.clone(), &brought.files);
-        put.map_err(|error| say(error, Exit::Io))?;
+        let grant_ended = put.map_err(|error| say(error, Exit::Io))?;
         if how.json {
             show::json(&json!({
                 "name": brought.skill.name,
@@ -240,11 +252,15 @@ impl Shop {
                 "view": brought.view,
                 "remarks": brought.remarks,
                 "requirements": wanted,
+                "grant_ended": grant_ended,
             }));
         } else {
             show::line(&lang::install_done(lang, &brought.skill.name, place.display()));
-            if !brought.skill.requires.env.is_empty() || brought.skill.primary_env.is_some() {
-                show::line(&lang::install_grant_hint(lang, &brought.skill.name));
+            let name = terminal::shell_word(&brought.skill.name);
+            if grant_ended {
+                show::line(&lang::install_grant_ended(lang, name));
+            } else if !brought.skill.declared().is_empty() || !brought.skill.hosts.is_empty() {
+                show::line(&lang::install_grant_hint(lang, name));
             }
         }
         requirements::run(&wanted, how.with_requirements, how.yes, self.clock.as_ref(), lang).await
@@ -255,18 +271,19 @@ impl Shop {
         // Many have no version.
         let version = brought.origin.installed_version.as_deref().filter(|version| !version.is_empty());
         let version = version.map(|version| format!(" {version}")).unwrap_or_default();
-        show::line(&lang::view_head(lang, &view.name, version, place.display()));
-        show::line(&format!("  {}", view.description));
+        let one = |text: &str| terminal::escape_line(text).into_owned();
+        show::line(&lang::view_head(lang, one(&view.name), one(&version), place.display()));
+        show::line(&format!("  {}", one(&view.description)));
         if let Some(owner) = &brought.origin.owner_handle {
-            show::line(&lang::view_owner(lang, owner));
+            show::line(&lang::view_owner(lang, one(owner)));
         }
         show::line(&lang::view_files(lang, view.files.len(), view.files.iter().map(|file| file.size).sum::<u64>()));
         for file in &view.files {
-            show::line(&format!("  {:>9}  {}", file.size, file.path));
+            show::line(&format!("  {:>9}  {}", file.size, one(&file.path)));
         }
         let list = |title: String, items: &[String]| {
             if !items.is_empty() {
-                show::line(&format!("{title} {}", lang.listed(items)));
+                show::line(&format!("{title} {}", lang.listed(items.iter().map(|item| one(item)))));
             }
         };
         list(lang::view_variables(lang), &view.variables);
@@ -282,13 +299,31 @@ impl Shop {
             }
         }
         requirements::show(wanted, lang);
-        for flag in &view.flags {
-            show::line(&lang::view_flag(lang, odd(lang, flag.what), &flag.file, flag.line, &flag.text));
-        }
+        flags(view, lang);
         for remark in &brought.remarks {
-            show::line(&format!("! {remark}"));
+            show::line(&format!("! {}", one(remark)));
         }
         show::line(&format!("sha256 {}", pinned::seal(&brought.files)));
+    }
+}
+
+/// The text of every file in a folder, with everything that a terminal would obey or hide written out.
+pub fn texts(files: &[FileSum], folder: &Path) {
+    for file in files {
+        show::line(&format!("──── {}", terminal::escape_line(&file.path)));
+        match bring::text_of(&folder.join(&file.path)) {
+            Some(text) => text.lines().for_each(|line| show::line(&terminal::escape(line))),
+            None => show::line(&format!("({} bytes, sha256 {})", file.size, file.sha256)),
+        }
+    }
+    show::line("────");
+}
+
+/// What a person should look at twice.
+pub fn flags(view: &View, lang: Lang) {
+    for flag in &view.flags {
+        let file = terminal::escape_line(&flag.file);
+        show::line(&lang::view_flag(lang, odd(lang, flag.what), file, flag.line, terminal::escape_line(&flag.text)));
     }
 }
 
@@ -305,10 +340,15 @@ fn odd(lang: Lang, odd: Odd) -> String {
     }
 }
 
-/// Says a sentence and ends so.
+/// Says a sentence and ends so. Words of a hub or a skill in it are shown, never obeyed.
 pub fn say(text: impl std::fmt::Display, exit: Exit) -> Exit {
-    eprintln!("{text}");
+    tell(text);
     exit
+}
+
+/// Says a sentence on the side of the output.
+pub fn tell(text: impl std::fmt::Display) {
+    eprintln!("{}", terminal::escape(&text.to_string()));
 }
 
 /// Takes the folder of installed skills.
@@ -339,7 +379,7 @@ pub fn agreed(question: &str, lang: Lang) -> Result<bool, Exit> {
     if !std::io::stdin().is_terminal() {
         return Err(say(lang::install_nobody(lang), Exit::Usage));
     }
-    eprint!("{question} ");
+    eprint!("{} ", terminal::escape(question));
     let _ = std::io::stderr().flush();
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);

@@ -10,7 +10,7 @@ use crate::{
     cli::{exit::Exit, reach, show},
     config::Env,
     lang::Lang,
-    skills::{Skill, State, Warning, shown_path},
+    skills::{Consent, Skill, State, Warning, shown_path},
 };
 
 /// Lists every skill that was found. 列出所有技能。
@@ -38,7 +38,10 @@ impl List {
                 .iter()
                 .map(|skill| {
                     let about = match &skill.state {
-                        State::Loaded => shown_path(&skill.location, home.as_deref()),
+                        State::Loaded => match skill.ungranted(lang) {
+                            Some(why) => why,
+                            None => shown_path(&skill.location, home.as_deref()),
+                        },
                         state => lang.reasons(reasons(state, lang)),
                     };
                     vec![skill.name.clone(), state(skill).to_owned(), skill.tier.as_str().to_owned(), about]
@@ -68,6 +71,16 @@ pub fn state(skill: &Skill) -> &'static str {
     }
 }
 
+/// `granted`, `missing`, `changed`, or `own` for one that needs no grant.
+fn grant(skill: &Skill) -> &'static str {
+    match skill.consent {
+        Consent::OwnFolder => "own",
+        Consent::Granted(_) => "granted",
+        Consent::Missing => "missing",
+        Consent::Changed(_) => "changed",
+    }
+}
+
 /// Why a skill cannot be used; empty when it can.
 pub fn reasons(state: &State, lang: Lang) -> Vec<String> {
     match state {
@@ -87,6 +100,8 @@ pub fn row(skill: &Skill, lang: Lang) -> Value {
         "from": skill.tier.as_str(),
         "state": state(skill),
         "why": reasons(&skill.state, lang),
+        "grant": grant(skill),
+        "ungranted": skill.ungranted(lang),
         "warnings": skill.warnings.iter().map(|warning| warning.text(lang)).collect::<Vec<_>>(),
         "user_invocable": skill.user_invocable,
         "model_invocable": skill.model_invocable,

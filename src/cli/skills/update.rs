@@ -11,9 +11,10 @@ use crate::{
     config::Env,
     lang,
     skills::{
-        pinned::{self, FileSum, Lock, Origin, State},
+        pinned::{self, Lock, Origin, State},
         source::{self, Source},
     },
+    terminal,
 };
 
 /// Updates installed skills. 更新已安装的技能。
@@ -82,35 +83,10 @@ impl Update {
             show::line(&lang::update_other_hub(lang, folder, &origin.registry, &brought.origin.registry));
         }
         if !self.how.json {
-            for (sign, path) in differences(&old, &brought.files) {
-                show::line(&format!("{sign} {path}"));
+            for (sign, path) in pinned::differences(&pinned::sums(&old), &pinned::sums(&brought.files)) {
+                show::line(&format!("{sign} {}", terminal::escape_line(&path)));
             }
         }
         shop.settle(&staged, brought, folder, &self.how).await
-    }
-}
-
-/// What is other between two lists of files: `+` new, `-` gone, `*` changed.
-fn differences<'a>(old: &'a [FileSum], new: &'a [FileSum]) -> Vec<(char, &'a str)> {
-    let find = |list: &'a [FileSum], path: &str| list.iter().find(|file| file.path == path);
-    let fresh = new.iter().filter_map(|file| match find(old, &file.path) {
-        None => Some(('+', file.path.as_str())),
-        Some(before) if before.sha256 != file.sha256 => Some(('*', file.path.as_str())),
-        Some(_) => None,
-    });
-    let gone = old.iter().filter(|file| find(new, &file.path).is_none()).map(|file| ('-', file.path.as_str()));
-    fresh.chain(gone).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn differences_name_each_file_once() {
-        let file = |path: &str, sum: &str| FileSum { path: path.to_owned(), size: 1, sha256: sum.to_owned() };
-        let (old, new) =
-            ([file("a", "1"), file("b", "1"), file("c", "1")], [file("a", "1"), file("b", "2"), file("d", "1")]);
-        assert_eq!(differences(&old, &new), [('*', "b"), ('+', "d"), ('-', "c")]);
     }
 }
