@@ -2230,13 +2230,9 @@ catalogue! {
         en: "says: only reads",
         zh: "自称只读",
     }
-    mcp_takes(arguments) {
-        en: "takes {arguments}",
-        zh: "参数：{arguments}",
-    }
     mcp_program(command) {
-        en: "It is a program that runs with all rights of this process: {command}",
-        zh: "它是一个程序，拥有本进程的全部权限：{command}",
+        en: "It is a program that is started here, confined as `sandbox` says: {command}",
+        zh: "它是在本机启动的程序，受 `sandbox` 设置的限制：{command}",
     }
     mcp_ask(count, server, who) {
         en: "Let {who} and above use these {count} tools of `{server}`? [y/N]",
@@ -2783,6 +2779,27 @@ catalogue! {
     skill_accepted(name) {
         en: "`{name}` is taken as it is now",
         zh: "已接受 `{name}` 的现状",
+    }
+    skill_key_taken(key) {
+        en: "its `skillKey` `{key}` is another skill's: it gets nothing of [skills.entries.{key}]; use [skills.entries.<its own name>]",
+        zh: "其 `skillKey` `{key}` 属于另一个技能：不会得到 [skills.entries.{key}] 中的内容；请使用以其自身名称命名的 [skills.entries.…]",
+    }
+    view_more(count) {
+        en: "  … and {count} more: `--full` shows all",
+        zh: "  …… 还有 {count} 处：`--full` 显示全部",
+    }
+    mcp_required() { en: " (required)", zh: "（必填）" }
+    mcp_changed_unseen() {
+        en: "(the server says more or other things than a model is shown; what a model is shown is the same)",
+        zh: "（服务器的说法有变化，但展示给模型的内容相同）",
+    }
+    install_no_owner(owner, hub) {
+        en: "{hub} does not say who published this, so nobody knows that it was {owner}; without `@{owner}/` it is installed from whoever it is",
+        zh: "{hub} 没有说明发布者，无法确认是 {owner}；去掉 `@{owner}/` 则不论发布者直接安装",
+    }
+    install_hub_gone(registry) {
+        en: "it came from {registry}, which is none of the hubs that are configured: put it back into [skills.hubs], or name another with --hub",
+        zh: "它来自 {registry}，但该市场不在当前配置中：请在 [skills.hubs] 中恢复，或用 --hub 指定另一个",
     }
     skill_unseen(path, why) {
         en: "{path} cannot be looked at whole: {why}",

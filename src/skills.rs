@@ -34,7 +34,10 @@ use serde_json::Value;
 
 pub use self::grants::Consent;
 use self::variables::Keyring;
-use crate::lang::{self, Lang};
+use crate::{
+    lang::{self, Lang},
+    terminal,
+};
 
 /// One skill as the prompt lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,10 +110,11 @@ impl Skill {
 
     /// What its commands go without for want of the owner's grant, in a line that names the command for it.
     pub fn ungranted(&self, lang: Lang) -> Option<String> {
-        let name = crate::terminal::shell_word(&self.name).into_owned();
+        let name = terminal::shell_word(&self.name).into_owned();
         match &self.consent {
             Consent::Missing => {
-                let asked: Vec<String> = self.declared().into_iter().chain(self.hosts.iter().cloned()).collect();
+                let asked = self.declared().into_iter().chain(self.hosts.iter().cloned());
+                let asked: Vec<String> = asked.map(|name| terminal::escape_line(&name).into_owned()).collect();
                 (!asked.is_empty()).then(|| lang::skill_not_granted(lang, lang.listed(asked), name))
             }
             Consent::Changed(path) => Some(lang::skill_changed(lang, path.display(), name)),
@@ -218,16 +222,17 @@ pub enum Unmet {
 }
 
 impl Unmet {
-    /// The reason in one line, with what would mend it.
+    /// The reason in one line, with what would mend it. The words of a skill in it are shown, never obeyed.
     pub fn text(&self, lang: Lang) -> String {
+        let one = |names: &[String]| lang.listed(names.iter().map(|name| terminal::escape_line(name).into_owned()));
         match self {
-            Self::Os(names) => lang::skill_needs_os(lang, lang.listed(names)),
-            Self::Program(name) => lang::skill_needs_program(lang, name),
-            Self::AnyProgram(names) => lang::skill_needs_any_program(lang, lang.listed(names)),
-            Self::Variable(name) => lang::skill_needs_variable(lang, name),
-            Self::Config(path) => lang::skill_needs_config(lang, path),
+            Self::Os(names) => lang::skill_needs_os(lang, one(names)),
+            Self::Program(name) => lang::skill_needs_program(lang, terminal::escape_line(name)),
+            Self::AnyProgram(names) => lang::skill_needs_any_program(lang, one(names)),
+            Self::Variable(name) => lang::skill_needs_variable(lang, terminal::escape_line(name)),
+            Self::Config(path) => lang::skill_needs_config(lang, terminal::escape_line(path)),
             Self::SwitchedOff => lang::skill_switched_off(lang),
-            Self::Changed(folder) => lang::skill_off_changed(lang, crate::terminal::shell_word(folder)),
+            Self::Changed(folder) => lang::skill_off_changed(lang, terminal::shell_word(folder)),
         }
     }
 }
@@ -241,7 +246,7 @@ pub enum Fault {
     NotClosed,
     /// The file has more than 256,000 bytes.
     TooLarge,
-    /// The front matter has more than 64 KiB.
+    /// The front matter has more than 16 KiB.
     FrontMatterTooLarge,
     /// Nested deeper than 64 levels.
     TooDeep,
@@ -308,6 +313,8 @@ pub enum Warning {
     Hides(PathBuf),
     /// It is called like a command of ours or a tool, which it can never be.
     LikeBuiltIn(String),
+    /// Its `skillKey` is another skill's: it does not get what the owner put aside for that one.
+    KeyTaken(String),
 }
 
 impl Warning {
@@ -323,6 +330,7 @@ impl Warning {
             Self::HiddenCharacters => lang::skill_hidden_characters(lang),
             Self::Hides(path) => lang::skill_hides(lang, path.display()),
             Self::LikeBuiltIn(name) => lang::skill_like_built_in(lang, name),
+            Self::KeyTaken(key) => lang::skill_key_taken(lang, key),
         }
     }
 }

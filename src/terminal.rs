@@ -5,6 +5,8 @@
 
 use std::{borrow::Cow, fmt::Write as _};
 
+use crate::untrusted;
+
 /// `text` with everything a terminal would obey written out; line breaks and tabs stay.
 pub fn escape(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| c == '\n' || c == '\t')
@@ -37,10 +39,9 @@ fn escape_but(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// C0, DEL, C1, direction marks, line separators, tag characters, the byte order mark.
-fn is_obeyed(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+/// C0, DEL, C1, line separators, and whatever hides or turns text.
+pub fn is_obeyed(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || untrusted::is_hidden(c)
 }
 
 /// A word for a shell's command line: as it is where it is plain, in quotes otherwise.

@@ -17,9 +17,43 @@ pub fn block(kind: &str, attributes: &str, text: &str) -> String {
 pub fn is_hidden(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t'))
         || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
+            | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
             | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}')
+}
+
+/// Whether a character has no shape of its own: what [`is_hidden`] names, the joiners and selectors that emoji and some
+/// scripts need, and breaks.
+pub fn is_invisible(c: char) -> bool {
+    is_hidden(c) || c.is_control() || is_selector(c) || matches!(c, '\u{200c}' | '\u{200d}' | '\u{2028}' | '\u{2029}')
+}
+
+fn is_selector(c: char) -> bool {
+    matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{180b}'..='\u{180d}' | '\u{180f}')
+}
+
+/// The first character of a text that nobody sees and no emoji or script needs where it stands. Joiners and selectors belong
+/// behind one visible sign that is no plain letter; rows of them can spell any text.
+pub fn hiding(text: &str) -> Option<char> {
+    let mut before = None;
+    for c in text.chars() {
+        let is_needed = match c {
+            '\u{200c}' | '\u{200d}' => {
+                before.is_some_and(|b: char| !b.is_ascii() && (is_selector(b) || !is_invisible(b)))
+            }
+            c if is_selector(c) => before.is_some_and(|b: char| {
+                let is_keycap = c == '\u{fe0f}' && (b.is_ascii_digit() || matches!(b, '#' | '*'));
+                is_keycap || (!b.is_ascii() && !is_invisible(b))
+            }),
+            c => !is_hidden(c),
+        };
+        if !is_needed {
+            return Some(c);
+        }
+        before = Some(c);
+    }
+    None
 }
 
 /// Text in which nothing can pass for a model's control token or for one of our blocks: a space is put after the
@@ -44,6 +78,29 @@ pub fn defuse(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nobody_sees_is_found_and_what_emoji_and_scripts_need_is_not() {
+        for fine in
+            ["👩\u{200d}💻", "❤\u{fe0f}\u{200d}🔥", "می\u{200c}خواهم", "1\u{fe0f}\u{20e3}", "line\nline\t", "한글"]
+        {
+            assert_eq!(hiding(fine), None, "{fine:?}");
+        }
+        for (text, c) in [
+            ("a\u{fe0f}", '\u{fe0f}'),
+            ("😀\u{fe01}\u{fe02}", '\u{fe02}'),
+            ("😀\u{e0101}", '\u{e0101}'),
+            ("a\u{200d}b", '\u{200d}'),
+            ("é\u{200d}\u{200d}", '\u{200d}'),
+            ("a\u{34f}", '\u{34f}'),
+            ("a\u{206a}", '\u{206a}'),
+            ("a\u{1d173}", '\u{1d173}'),
+            ("a\u{e0041}", '\u{e0041}'),
+            ("a\u{1b}[31m", '\u{1b}'),
+        ] {
+            assert_eq!(hiding(text), Some(c), "{text:?}");
+        }
+    }
 
     #[test]
     fn row_38_what_spells_unseen_goes_and_what_emoji_need_stays() {

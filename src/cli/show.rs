@@ -20,12 +20,14 @@ pub fn json(value: &impl Serialize) {
     let _ = writeln!(std::io::stdout(), "{}", escape_c1(&text));
 }
 
-/// JSON leaves DEL and C1 as they are; terminals do not.
+/// JSON leaves DEL, C1 and what turns or hides text as they are; terminals do not.
 fn escape_c1(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         match c {
-            '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                out.push_str(&format!("\\u{:04x}", c as u32));
+            // The line breaks of JSON itself.
+            '\n' => out.push(c),
+            c if terminal::is_obeyed(c) => {
+                out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
             }
             c => out.push(c),
         }
@@ -84,6 +86,10 @@ mod tests {
     #[test]
     fn json_for_programs_moves_no_terminal_either() {
         assert_eq!(escape_c1("\"a\u{9b}31m\u{202e}\""), "\"a\\u009b31m\\u202e\"");
+        let hidden = "x\u{200b}\u{e0041}\u{e0101}❤\u{fe0f}";
+        let json = escape_c1(&serde_json::Value::from(hidden).to_string());
+        assert_eq!(json, "\"x\\u200b\\udb40\\udc41\\udb40\\udd01❤\u{fe0f}\"");
+        assert_eq!(serde_json::from_str::<String>(&json).expect("JSON"), hidden);
         assert!(time(0).starts_with("19"));
         assert_eq!(time(i64::MAX), i64::MAX.to_string());
     }

@@ -10,7 +10,7 @@ use crate::config::Env;
 mod check;
 mod grant;
 mod install;
-pub use install::agreed;
+pub use install::{agreed, say};
 mod list;
 mod remove;
 mod requirements;

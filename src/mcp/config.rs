@@ -232,9 +232,85 @@ impl ServerConfig {
     pub fn shown(&self) -> String {
         match self.address() {
             Some(url) => url.origin().ascii_serialization(),
-            None => self.command.join(" "),
+            None => shown_words(&self.command),
         }
     }
+}
+
+/// A command line without the keys in it: what stands behind an option, an assignment or in an address that is called like
+/// one, and words that look like one.
+fn shown_words(words: &[String]) -> String {
+    const HIDDEN: &str = "***";
+    let is_key = |name: &str| {
+        let name = name.to_ascii_lowercase().replace(['-', '_', '.'], "");
+        ["key", "token", "secret", "password", "passwd", "auth", "authorization", "bearer", "credential", "cookie"]
+            .iter()
+            .any(|word| name.ends_with(word) || (word.len() > 4 && name.contains(word)))
+            || matches!(name.as_str(), "pat" | "pw" | "pass")
+    };
+    let mut shown = Vec::new();
+    let mut hide_next = false;
+    for word in words {
+        let is_option = word.starts_with('-');
+        if std::mem::take(&mut hide_next) && !is_option {
+            // `Authorization: Bearer x` in one word and `Bearer x` in two.
+            hide_next = matches!(word.to_ascii_lowercase().as_str(), "bearer" | "basic");
+            shown.push(HIDDEN.to_owned());
+            continue;
+        }
+        hide_next = false;
+        let cut = word.find(['=', ':']).filter(|at| is_key(&word[..*at]));
+        shown.push(match cut {
+            Some(at) if at + 1 < word.len() => format!("{}{HIDDEN}", &word[..=at]),
+            Some(_) => {
+                hide_next = true;
+                word.clone()
+            }
+            None if is_option && is_key(word) => {
+                hide_next = true;
+                word.clone()
+            }
+            None if looks_like_key(word) => HIDDEN.to_owned(),
+            None => shown_address(word).unwrap_or_else(|| word.clone()),
+        });
+    }
+    shown.join(" ")
+}
+
+/// An address in a command without its user, its query and what its path may hold of a key.
+fn shown_address(word: &str) -> Option<String> {
+    let at = [
+        "https://",
+        "http://",
+        "wss://",
+        "ws://",
+        "postgres://",
+        "postgresql://",
+        "mysql://",
+        "redis://",
+        "mongodb://",
+    ]
+    .iter()
+    .find_map(|scheme| word.find(scheme))?;
+    let url = Url::parse(&word[at..]).ok()?;
+    let is_bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
+    if is_bare && !url.path().split('/').any(looks_like_key) {
+        return None;
+    }
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    Some(format!("{}{}://{}{port}/…", &word[..at], url.scheme(), url.host_str()?))
+}
+
+/// Long, of letters and digits mixed, and no path, package or address.
+fn looks_like_key(word: &str) -> bool {
+    let is_known = ["sk-", "ghp_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "AKIA", "hf_", "clh_", "eyJ"]
+        .iter()
+        .any(|head| word.starts_with(head) && word.len() >= 16);
+    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '=' | '~');
+    let has = |kind: fn(&char) -> bool| word.chars().any(|c| kind(&c));
+    let is_mixed = has(char::is_ascii_digit) && has(char::is_ascii_uppercase) && has(char::is_ascii_lowercase);
+    let is_hex = word.len() >= 32 && word.chars().all(|c| c.is_ascii_hexdigit());
+    is_known || is_hex || (word.len() >= 24 && word.chars().all(is_word) && is_mixed)
 }
 
 #[cfg(test)]
@@ -280,5 +356,26 @@ mod tests {
         let config: ServerConfig = toml::from_str("url = \"https://mcp.example.com/a?key=hush\"").expect("good");
         assert_eq!(config.shown(), "https://mcp.example.com");
         assert!(!format!("{config:?}").contains("hush"));
+        for (command, shown) in [
+            ("uvx mcp-server-time --local-timezone UTC", "uvx mcp-server-time --local-timezone UTC"),
+            ("npx -y @scope/server@1.2.3 /srv/data", "npx -y @scope/server@1.2.3 /srv/data"),
+            ("x --api-key hush --port 80", "x --api-key *** --port 80"),
+            ("x --api-key=hush y", "x --api-key=*** y"),
+            ("x --token hush", "x --token ***"),
+            ("x --access_token hush", "x --access_token ***"),
+            ("x -e API_KEY=hush img", "x -e API_KEY=*** img"),
+            ("x --header Authorization:hush", "x --header Authorization:***"),
+            ("x --header Authorization: Bearer hush", "x --header Authorization: *** ***"),
+            ("npx mcp-remote https://a.example/mcp?key=hush", "npx mcp-remote https://a.example/…"),
+            ("x postgresql://me:hush@db:5432/all", "x postgresql://db:5432/…"),
+            ("x sk-hush0123456789abcdef", "x ***"),
+            ("x https://a.example/mcp", "x https://a.example/mcp"),
+            ("python3 -m server --keyboard us", "python3 -m server --keyboard us"),
+        ] {
+            let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(shown_words(&words), shown);
+        }
+        let one = ["x", "-H", "Authorization: Bearer hush"].map(str::to_owned);
+        assert_eq!(shown_words(&one), "x -H Authorization:***");
     }
 }

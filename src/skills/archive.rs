@@ -20,7 +20,10 @@ use cap_std::{
 use unicode_normalization::UnicodeNormalization;
 
 use super::pinned;
-use crate::lang::{self, Lang};
+use crate::{
+    lang::{self, Lang},
+    untrusted,
+};
 
 /// How much a skill may be (security.md §3.3 row 19).
 #[derive(Clone, Copy, Debug)]
@@ -291,13 +294,19 @@ fn is_bad_part(part: &str) -> bool {
     const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
     let stem = part.split('.').next().unwrap_or_default().trim_end().to_ascii_lowercase();
     let numbered = |word: &str| stem.strip_prefix(word).is_some_and(|rest| matches!(rest.as_bytes(), [b'0'..=b'9']));
+    // What Windows makes of long names: `GIT~1` is `.git` there.
+    let short = stem
+        .rsplit_once('~')
+        .is_some_and(|(head, n)| head.len() <= 6 && !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
     part.is_empty()
+        || short
         || part == "."
         || part.len() > 255
         || part.ends_with(['.', ' '])
         || part.starts_with(' ')
         || part.contains(['<', '>', '"', '|', '?', '*'])
-        || part.chars().any(super::load::is_invisible)
+        || part.contains(['\n', '\t', '\u{2028}', '\u{2029}'])
+        || untrusted::hiding(part).is_some()
         || DEVICES.contains(&stem.as_str())
         || numbered("com")
         || numbered("lpt")
@@ -572,7 +581,23 @@ mod tests {
             let end = unpacked(with(name), None);
             assert!(matches!(end, Err(Refused::Outside(_))), "{name}: {end:?}");
         }
-        for name in ["a//b", "./a", "nul", "docs/COM1.txt", "end.", "end ", "a\u{202e}b", "a\u{200b}", "a\nb", "wh?t"] {
+        for name in [
+            "a//b",
+            "./a",
+            "nul",
+            "docs/COM1.txt",
+            "end.",
+            "end ",
+            "a\u{202e}b",
+            "a\u{200b}",
+            "a\nb",
+            "wh?t",
+            "git~1",
+            "a/LONGNA~12.TXT",
+            "a\u{fe0f}",
+            "a\u{200d}b",
+            "a\u{e0101}",
+        ] {
             let end = unpacked(with(name), None);
             assert!(matches!(end, Err(Refused::BadName(_))), "{name:?}: {end:?}");
         }

@@ -10,7 +10,7 @@ use super::{
     Env, Fault, Skill, Skills, Source as Folder, State, Tier,
     archive::{self, Limits, Refused},
     git::{self, GitError},
-    hub::{self, HubError, Hubs},
+    hub::{self, Hub, HubError, Hubs},
     installed::Staged,
     load,
     pinned::{self, FileSum, Origin, Pin},
@@ -41,6 +41,8 @@ pub struct Bringer<'a> {
     pub tell: &'a dyn Fn(String),
     /// The language of what is told.
     pub lang: Lang,
+    /// Only the hub of this address is asked: what came from one is not updated from another.
+    pub registry: Option<&'a str>,
 }
 
 /// A skill in a staging folder.
@@ -75,6 +77,10 @@ pub enum NotBrought {
     Fault(Fault),
     /// Somebody else published it.
     OtherOwner(String),
+    /// The hub does not say who published it, and the owner was named; the name, and the hub.
+    NoOwner(String, String),
+    /// The hub that it came from is not configured any more; its address.
+    HubGone(String),
     /// The file system, with its words.
     Io(String),
 }
@@ -91,6 +97,8 @@ impl NotBrought {
             Self::Git(GitError::TooLarge(mib)) => lang::git_too_large(lang, mib),
             Self::Fault(fault) => lang::install_broken(lang, fault.text(lang)),
             Self::OtherOwner(owner) => lang::install_other_owner(lang, owner),
+            Self::NoOwner(owner, hub) => lang::install_no_owner(lang, owner, hub),
+            Self::HubGone(registry) => lang::install_hub_gone(lang, registry),
             Self::Io(why) => why.clone(),
         }
     }
@@ -133,7 +141,7 @@ impl Bringer<'_> {
         match source {
             Source::Hub { owner, slug, version } => {
                 let passed = |hub: &str, error: &HubError| (self.tell)(error.text(lang, hub));
-                let asked = self.hubs.first(passed, async |hub, clock| {
+                let fetch = async |hub: &Hub, clock: &dyn Clock| {
                     let about = hub.about(slug, clock).await?;
                     let version = version.clone().or_else(|| about.version.clone());
                     let listed = match &version {
@@ -143,13 +151,25 @@ impl Bringer<'_> {
                     let load = hub.download(&about.slug, version.as_deref(), &zip, self.egress, clock, self.progress);
                     let loaded = load.await?;
                     Ok((about, version, listed, loaded))
-                });
+                };
+                let asked = match self.registry {
+                    Some(registry) => {
+                        let hub = self.hubs.at(registry).ok_or_else(|| NotBrought::HubGone(registry.to_owned()))?;
+                        fetch(hub, self.hubs.clock())
+                            .await
+                            .map(|got| (got, hub))
+                            .map_err(|error| (error, hub.name.clone()))
+                    }
+                    None => self.hubs.first(passed, fetch).await,
+                };
                 let ((about, version, listed, loaded), hub) =
-                    asked.await.map_err(|(error, hub)| NotBrought::Hub(error, hub))?;
-                if let Some(owner) = owner
-                    && about.owner.as_deref().is_some_and(|is| !is.eq_ignore_ascii_case(owner))
-                {
-                    return Err(NotBrought::OtherOwner(about.owner.unwrap_or_default()));
+                    asked.map_err(|(error, hub)| NotBrought::Hub(error, hub))?;
+                match (owner, &about.owner) {
+                    (Some(owner), Some(is)) if !is.eq_ignore_ascii_case(owner) => {
+                        return Err(NotBrought::OtherOwner(is.clone()));
+                    }
+                    (Some(owner), None) => return Err(NotBrought::NoOwner(owner.clone(), hub.name.clone())),
+                    _ => {}
                 }
                 self.unzip(&zip, &into, path.or(loaded.path.as_deref()))?;
                 match listed {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::{Fault, Warning};
 
 /// The most bytes of a front matter.
-pub(super) const BYTES: usize = 64 * 1024;
+pub(super) const BYTES: usize = 16 * 1024;
 /// The deepest nesting.
 pub(super) const DEPTH: usize = 64;
 
@@ -154,8 +154,9 @@ fn is_too_deep(yaml: &str) -> bool {
 /// Whether a value is a YAML alias beside an anchor (bombs, merge keys), or has an explicit type tag.
 fn has_anchors_or_tags(yaml: &str) -> bool {
     static PATTERNS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
-        let node = r"(?m)(?:^[ \t]*|:[ \t]+|-[ \t]+|[\[{,][ \t]*)";
-        [r"&[A-Za-z0-9_-]+(?:[ \t\n]|$)", r"\*[A-Za-z0-9_-]+[ \t]*(?:[,\]}]|$)", r"!(?:![A-Za-z]|<)"]
+        let node = r"(?m)(?:^[ \t]*|:[ \t]*|[-?][ \t]+|[\[{,][ \t]*)";
+        // What ends a name there is what ends it for the parser, a comment behind it among it.
+        [r"&[A-Za-z0-9_-]+(?:[ \t\n?:,\]}%@`]|$)", r"\*[A-Za-z0-9_-]+(?:[ \t?:,\]}%@`]|$)", r"!(?:![A-Za-z]|<)"]
             .map(|pattern| Regex::new(&format!("{node}{pattern}")).expect("the pattern is a constant and tested"))
     });
     let [anchor, alias, tag] = &*PATTERNS;

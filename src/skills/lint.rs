@@ -1,8 +1,11 @@
 //! What `crawfish skills check` says of each skill: what is broken, what was odd when it was read, and what its author
 //! should write better, each with its line. Pure.
 
-use super::{Fault, Skill, State, Warning, callable::Callable, front_matter, load, variables};
-use crate::lang::{self, Lang};
+use super::{Fault, Skill, State, Warning, callable::Callable, front_matter, variables};
+use crate::{
+    lang::{self, Lang},
+    untrusted,
+};
 
 /// A shorter description does not say when to use it.
 const DESCRIPTION: usize = 40;
@@ -67,6 +70,7 @@ pub fn look(skill: &Skill, text: Option<&str>, lang: Lang) -> Vec<Note> {
                 line_where_last(text, |line| line.starts_with(&format!("{field}:")))
             }
             Warning::CutAtHash => key("description"),
+            Warning::KeyTaken(_) => key("metadata"),
             Warning::OddName(_) | Warning::NameFromFolder | Warning::LikeBuiltIn(_) => key("name"),
             Warning::HiddenCharacters => continue,
             Warning::Hides(_) => None,
@@ -156,8 +160,7 @@ fn hidden(text: &str) -> impl Iterator<Item = (usize, char)> + '_ {
     text.lines().enumerate().filter_map(|(n, line)| {
         // A mark at the very beginning is how Windows writes UTF-8; a joiner inside an emoji is part of it.
         let line = if n == 0 { line.trim_start_matches('\u{feff}') } else { line };
-        let odd = |c: &char| load::is_deceptive(*c) || matches!(c, '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
-        line.chars().find(odd).map(|c| (n + 1, c))
+        untrusted::hiding(line).map(|c| (n + 1, c))
     })
 }
 

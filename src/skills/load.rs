@@ -22,7 +22,7 @@ use super::{
     grants::{self, Consent, Grants},
     pinned,
 };
-use crate::{intake::command::Command, tools::names, workspace::decode};
+use crate::{intake::command::Command, tools::names, untrusted, workspace::decode};
 
 /// The most bytes of a SKILL.md.
 pub(super) const FILE_BYTES: u64 = 256_000;
@@ -71,7 +71,7 @@ pub(super) fn load(sources: &[Source], env: &dyn Env) -> Skills {
             Err(error) => skills.problems.push(Problem::Unread(root, error.to_string())),
         }
     }
-    skills.list = settle(found);
+    skills.list = settle(found, env);
     skills
 }
 
@@ -275,7 +275,7 @@ fn read(candidate: Candidate, tier: Tier, env: &dyn Env) -> Skill {
     };
     let sha256 = text.as_ref().map(|text| hex(&Sha256::digest(text.as_bytes()))).unwrap_or_default();
     let hosts = text.as_ref().map(|text| grants::hosts_of(text)).unwrap_or_default();
-    let hides_text = text.as_ref().is_ok_and(|text| text.contains(is_deceptive));
+    let hides_text = text.as_ref().is_ok_and(|text| untrusted::hiding(text.trim_start_matches('\u{feff}')).is_some());
     let mut skill = match text.and_then(|text| front_matter::parse(&text)) {
         Ok(front) => skill(front, &folder, location, tier, env),
         Err(fault) => Skill { state: State::Broken(fault), ..blank(harmless(&folder), location, tier) },
@@ -456,29 +456,19 @@ fn is_bad_name(name: &str) -> bool {
         || name.chars().count() > NAME_CHARS
         || name.contains(['/', '\\', '<', '>'])
         || name.chars().all(|c| c == '.')
-        || name.chars().any(is_invisible)
-}
-
-pub(super) fn is_invisible(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-}
-
-/// Characters that make a text say to a model what a person does not see.
-pub(super) fn is_deceptive(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}')
+        || name.contains(['\n', '\t', '\u{2028}', '\u{2029}'])
+        || untrusted::hiding(name).is_some()
 }
 
 fn harmless(name: &str) -> String {
-    name.chars().filter(|c| !is_invisible(*c)).take(NAME_CHARS).collect()
+    name.chars().filter(|c| !untrusted::is_invisible(*c)).take(NAME_CHARS).collect()
 }
 
 /// What two names share that are the same to a person's eye: width, case, and Cyrillic or Greek letters that look Latin.
 pub(super) fn skeleton(name: &str) -> String {
     key_of(name)
         .chars()
+        .filter(|c| !untrusted::is_invisible(*c))
         .map(|c| match c {
             'а' | 'α' | 'ɑ' => 'a',
             'в' | 'ь' => 'b',
@@ -530,8 +520,33 @@ fn is_built_in(name: &str) -> bool {
     command(&format!("/{name}")) || command(name) || names::is_tool(name)
 }
 
+/// Takes from a skill the key (`skillKey`) that is another one's name, or that one before it has: what the owner put aside for
+/// one skill in `[skills.entries.<key>]` is not for whoever names it.
+fn own_keys(list: &mut [Skill], env: &dyn Env) {
+    let names: BTreeMap<String, PathBuf> =
+        list.iter().map(|skill| (key_of(&skill.name), skill.location.clone())).collect();
+    let mut taken: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for skill in list.iter_mut().filter(|skill| !matches!(skill.state, State::Broken(_))) {
+        let key = key_of(&skill.key);
+        let is_others = names.get(&key).is_some_and(|owner| *owner != skill.location)
+            || taken.get(&key).is_some_and(|first| *first != skill.location);
+        taken.entry(key).or_insert_with(|| skill.location.clone());
+        if !is_others || skill.key == skill.name {
+            continue;
+        }
+        let key = std::mem::replace(&mut skill.key, skill.name.clone());
+        skill.warnings.push(Warning::KeyTaken(key));
+        let changed = match &skill.state {
+            State::Off(needs) => needs.iter().find(|need| matches!(need, Unmet::Changed(_))).cloned(),
+            _ => None,
+        };
+        let needs: Vec<Unmet> = changed.into_iter().chain(unmet(skill, env)).collect();
+        skill.state = if needs.is_empty() { State::Loaded } else { State::Off(needs) };
+    }
+}
+
 /// Decides between skills of one name, refuses look-alikes, gives each its alias and sorts the list.
-fn settle(found: Vec<Skill>) -> Vec<Skill> {
+fn settle(found: Vec<Skill>, env: &dyn Env) -> Vec<Skill> {
     let is_usable = |skill: &Skill| !matches!(skill.state, State::Broken(_));
     let mut list: Vec<Skill> = Vec::new();
     // `found` is in order of rank, then path: the first of a name wins.
@@ -550,6 +565,7 @@ fn settle(found: Vec<Skill>) -> Vec<Skill> {
             }
         }
     }
+    own_keys(&mut list, env);
     let plain: BTreeMap<String, String> = list
         .iter()
         .filter(|skill| is_usable(skill) && skill.name.is_ascii())

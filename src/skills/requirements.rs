@@ -94,16 +94,25 @@ pub fn wanted(skill: &Skill, requirements: Option<(&str, &str)>, machine: &dyn M
 /// not on this machine.
 fn command(entry: &Value, machine: &dyn Machine) -> Option<Vec<String>> {
     let text = |key: &str| entry.get(key).and_then(Value::as_str).filter(|name| is_package(name));
+    // `owner/repo` is an address for some of them.
+    let bare = |key: &str| text(key).filter(|name| !name.contains('/'));
+    let scoped = |key: &str| {
+        let is_scoped = |name: &&str| match name.strip_prefix('@') {
+            Some(rest) => rest.split_once('/').is_some_and(|(scope, rest)| !scope.is_empty() && !rest.contains('/')),
+            None => !name.contains('/'),
+        };
+        text(key).filter(is_scoped)
+    };
     let plain = |argv: &[&str]| argv.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let has = |program: &str| machine.has(program).then_some(());
     match entry.get("kind").and_then(Value::as_str)? {
         "brew" => {
-            let formula = text("formula").or_else(|| text("package"))?;
+            let formula = bare("formula").or_else(|| bare("package"))?;
             has("brew")?;
             Some(plain(&["brew", "install", formula]))
         }
         "apt" => {
-            let package = text("package")?;
+            let package = bare("package")?;
             has("apt-get")?;
             let install = ["apt-get", "install", "-y", "--no-install-recommends", package];
             match machine.is_root() {
@@ -112,7 +121,7 @@ fn command(entry: &Value, machine: &dyn Machine) -> Option<Vec<String>> {
             }
         }
         "node" | "npm" => {
-            let package = text("package")?;
+            let package = scoped("package")?;
             has("npm")?;
             // Packages' own install scripts are somebody else's programs.
             Some(plain(&["npm", "install", "--global", "--ignore-scripts", package]))
@@ -124,12 +133,12 @@ fn command(entry: &Value, machine: &dyn Machine) -> Option<Vec<String>> {
             Some(plain(&["go", "install", &module]))
         }
         "uv" => {
-            let package = text("package")?;
+            let package = bare("package")?;
             has("uv")?;
             Some(plain(&["uv", "tool", "install", package]))
         }
         "pip" | "python" => {
-            let package = text("package")?;
+            let package = bare("package")?;
             has("python3")?;
             Some(plain(&["python3", "-m", "pip", "install", "--user", package]))
         }
@@ -147,6 +156,8 @@ fn is_package(name: &str) -> bool {
         && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '@')
         && !name.contains("..")
         && !name.contains("//")
+        // A file that happens to lie there.
+        && ![".whl", ".zip", ".tgz", ".gz", ".bz2", ".xz", ".deb", ".rb"].iter().any(|end| name.ends_with(end))
 }
 
 /// A line of `requirements.txt` that names a package of the index and its version.
@@ -239,6 +250,22 @@ mod tests {
                 let wanted = asked(json!([entry]), &[], &ALL);
                 assert_eq!((wanted.steps.len(), wanted.left.len()), (0, 1), "{kind} {name}");
             }
+        }
+        // What an installer would take for an address, or for a file that lies there.
+        for (kind, name) in [
+            ("node", "owner/repo"),
+            ("npm", "owner/repo"),
+            ("node", "@a/b/c"),
+            ("brew", "owner/tap/formula"),
+            ("uv", "owner/repo"),
+            ("pip", "owner/repo"),
+            ("pip", "evil-1.0.whl"),
+            ("node", "evil.tgz"),
+            ("apt", "owner/repo"),
+        ] {
+            let entry = json!({"kind": kind, "package": name, "formula": name});
+            let wanted = asked(json!([entry]), &[], &ALL);
+            assert_eq!((wanted.steps.len(), wanted.left.len()), (0, 1), "{kind} {name}");
         }
         let download = asked(json!({"kind": "download", "url": "https://x.test/a.tgz"}), &["a"], &ALL);
         assert_eq!((download.steps.len(), download.left.len()), (0, 1));

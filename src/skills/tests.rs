@@ -1,6 +1,6 @@
 //! Real and hostile SKILL.md files: what loads, what does not and why, and who wins.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -147,9 +147,9 @@ fn row_20_bombs_are_refused_before_they_are_parsed() {
     assert_eq!(fault(&format!("l0: &l0 x\n{laughs}")), Fault::AnchorsOrTags);
     assert_eq!(fault("a: &a {x: 1}\nb:\n  <<: *a"), Fault::AnchorsOrTags);
     assert_eq!(fault("name: !!python/object/apply:os.system [\"id\"]"), Fault::AnchorsOrTags);
-    assert_eq!(fault(&format!("a: {}", "[".repeat(10_000))), Fault::TooDeep);
-    assert_eq!(fault(&format!("a: {}", "{a: ".repeat(10_000))), Fault::TooDeep);
-    assert_eq!(fault(&format!("a:\n{}x", "- ".repeat(10_000))), Fault::TooDeep);
+    assert_eq!(fault(&format!("a: {}", "[".repeat(3_000))), Fault::TooDeep);
+    assert_eq!(fault(&format!("a: {}", "{a: ".repeat(3_000))), Fault::TooDeep);
+    assert_eq!(fault(&format!("a:\n{}x", "- ".repeat(3_000))), Fault::TooDeep);
     let stairs: String = (0..100).map(|n| format!("{}k:\n", " ".repeat(n))).collect();
     assert_eq!(fault(&stairs), Fault::TooDeep);
     assert_eq!(fault(&format!("description: {}", "x".repeat(70_000))), Fault::FrontMatterTooLarge);
@@ -659,6 +659,55 @@ fn row_21_an_installed_skill_that_changed_is_off_until_it_is_accepted() {
     fs::remove_file(folder.join("SKILL.md")).expect("there");
     let left = load().list.remove(0);
     assert_eq!((left.name.as_str(), left.state), ("exbmple", changed));
+}
+
+#[test]
+fn row_21_the_key_of_another_skill_opens_nothing() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let keyed = |name: &str, key: &str| {
+        format!(
+            "---\nname: {name}\ndescription: d\nmetadata: {{\"openclaw\":{{\"skillKey\":\"{key}\",\"requires\":{{\"env\":[\"HA_TOKEN\"]}}}}}}\n---\n"
+        )
+    };
+    put(root.path(), "a-thief", keyed("a-thief", "house"));
+    put(root.path(), "house", keyed("house", "house"));
+    put(root.path(), "b-first", keyed("b-first", "lamp"));
+    put(root.path(), "b-second", keyed("b-second", "Lamp"));
+    let entries = "[entries.house.env]\nHA_TOKEN = \"hush-hush\"\n[entries.lamp.env]\nHA_TOKEN = \"hush-too\"\n";
+    let entries = toml::from_str::<config::SkillsConfig>(entries).expect("good").entries;
+    let keys = Keyring::new(entries, |name| (name == "SHELL").then(|| "/bin/a-shell".to_owned()), Vec::new());
+    let machine = Machine { variables: &["HA_TOKEN"], ..Machine::default() };
+    let skills = Skills::load(&[source(Tier::Extra, root.path())], &machine);
+    let given = |name: &str| keys.of_skill(by_name(&skills, name)).given.len();
+    assert_eq!(["a-thief", "house", "b-first", "b-second"].map(given), [0, 1, 1, 0]);
+    let told = |name: &str| by_name(&skills, name).warnings.iter().any(|odd| matches!(odd, Warning::KeyTaken(_)));
+    assert_eq!(["a-thief", "house", "b-first", "b-second"].map(told), [true, false, false, true]);
+}
+
+#[test]
+fn what_a_skill_merely_names_is_not_blotted_out_everywhere() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let root = home.path().join("skills");
+    let naming = |name: &str| needing(name, "\"SHELL\",\"MOOD\"");
+    put(&root, "house", naming("house"));
+    let keys = Keyring::new(BTreeMap::new(), |name| Some(format!("value-of-{name}")), Vec::new());
+    let machine = Machine { variables: &["SHELL", "MOOD"], ..Machine::default() };
+    let known = |tier: Tier| {
+        let skills = Skills::load(&[source(tier, &root)], &machine);
+        keys.secrets(&skills).iter().map(|value| value.expose().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(known(Tier::Managed), [""; 0], "nobody granted it");
+    assert_eq!(known(Tier::Extra), ["value-of-MOOD"]);
+}
+
+#[test]
+fn row_20_an_alias_with_a_comment_behind_it_is_one() {
+    for yaml in ["x: &a [1]\ny:\n  - *a # c\n", "x: &a [1]\ny: {k: *a }\n", "? &a x\n: 1\ny: *a\n"] {
+        assert_eq!(parse(&format!("---\n{yaml}---\n")), Err(Fault::AnchorsOrTags), "{yaml}");
+    }
+    assert!(parse("---\nname: a\ndescription: *important* & more\n---\n").is_ok());
+    let long = format!("---\nname: a\ndescription: {}\n---\n", "x".repeat(17 * 1024));
+    assert_eq!(parse(&long), Err(Fault::FrontMatterTooLarge));
 }
 
 #[test]

@@ -3,7 +3,12 @@
 //! Values come from the owner alone: `[skills.entries.<key>]`, else the gateway's own environment (`.env` among it). They
 //! leave this file for a command's environment and for the redactor, and nothing else; design.md §10.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::PathBuf,
+    sync::Arc,
+};
 
 use super::{Skill, Skills, State, Tier, config::SkillConfig, grants::Consent};
 use crate::{
@@ -204,17 +209,16 @@ impl Keyring {
         handed
     }
 
-    /// Every value that a skill could be given and that must not be seen, for the redactor.
+    /// Every value that a skill is given and that must not be seen, for the redactor; and all that the owner put aside. A name
+    /// in a skill that nobody granted hides nothing: else any skill could blot out `/bin/bash` or the folder we are in.
     pub fn secrets(&self, skills: &Skills) -> Vec<Secret> {
+        let aside = self.entries.values().flat_map(|entry| entry.env.values().chain(&entry.api_key)).cloned();
         let found = skills.list.iter().filter(|skill| !matches!(skill.state, State::Broken(_)));
-        let values = found.flat_map(|skill| {
-            let value = |name: &String| {
-                let aside = self.set_aside(&skill.key, skill.primary_env.as_deref(), name);
-                aside.cloned().or_else(|| self.of_environment(name))
-            };
-            self.names(skill).iter().filter_map(value).collect::<Vec<_>>()
-        });
-        values.filter(|value| is_secret(value.expose())).collect()
+        let given = found.flat_map(|skill| self.of_skill(skill).given);
+        let given = given.filter(|(name, _)| !says_nothing(name)).map(|(_, value)| value);
+        let mut known = BTreeSet::new();
+        let is_new = |value: &Secret| known.insert(value.expose().to_owned());
+        aside.chain(given).filter(|value| !value.is_empty() && is_secret(value.expose())).filter(is_new).collect()
     }
 }
 
@@ -225,6 +229,27 @@ pub fn is_secret(value: &str) -> bool {
     let host = rest.strip_suffix('/').unwrap_or(rest);
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
     !matches!(scheme, "http" | "https" | "ws" | "wss" | "mqtt" | "tcp") || host.is_empty() || !host.chars().all(plain)
+}
+
+/// Whether a variable of that name never holds a secret: every shell and desktop sets it.
+fn says_nothing(name: &str) -> bool {
+    const PLAIN: [&str; 14] = [
+        "SHELL",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "HOSTNAME",
+        "HOST",
+        "EDITOR",
+        "VISUAL",
+        "PAGER",
+        "BROWSER",
+        "DISPLAY",
+        "COLORTERM",
+        "COLUMNS",
+        "LINES",
+    ];
+    PLAIN.contains(&name) || name.starts_with("XDG_") || name.starts_with("SYSTEMD_")
 }
 
 /// Whether a name is one of a variable, and none by which programs are made to load other code or that every command has

@@ -139,7 +139,7 @@ async fn a_grant_ends_with_any_other_file_and_a_changed_skill_is_off_until_it_is
     says("its commands go without TIDE_KEY, tide.example.org until you run `crawfish skills grant tide`").await;
     let shown = gateway.cli_with(&["skills", "grant", "tide"], "y\n").await;
     assert!(shown.code == Some(64) && shown.err.contains("--yes"), "a pipe is nobody: {shown:?}");
-    for said in ["TIDE_KEY", "programs: sh", "tide.example.org", "3 files, sha256 "] {
+    for said in ["TIDE_KEY", "programs: sh", "tide.example.org", " files, sha256 "] {
         assert!(shown.out.contains(said), "{said}: {shown:?}");
     }
     assert_eq!(listed().await.1, "missing");

@@ -63,7 +63,7 @@ async fn a_tool_is_called_once_its_owner_approved_it_and_by_nobody_below_trusted
     assert!(program.pids().is_empty(), "and nothing was started");
     let nobody = gateway.cli(&["mcp", "approve", "clock"]).await;
     assert_eq!(nobody.code, Some(64), "nobody is there to agree: {nobody:?}");
-    assert!(nobody.out.contains("clock_now (new): Tells the time."), "{}", nobody.out);
+    assert!(nobody.out.contains("- clock_now (new)\n    Tells the time.\n"), "{}", nobody.out);
     assert_eq!(state(&gateway, "clock").await.0, "unapproved");
 
     gateway.cli(&["mcp", "approve", "clock", "--yes"]).await.good();

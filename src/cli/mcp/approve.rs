@@ -5,7 +5,11 @@ use serde_json::json;
 
 use super::{server, tools};
 use crate::{
-    cli::{exit::Exit, show, skills::agreed},
+    cli::{
+        exit::Exit,
+        show,
+        skills::{agreed, say},
+    },
     config::Loaded,
     lang::{self, Lang},
     mcp::listing::Listing,
@@ -40,10 +44,8 @@ impl Approve {
         if !self.json && config.url.is_none() {
             show::line(&lang::mcp_program(lang, config.shown()));
         }
-        let listing = server.look().await.map_err(|why| {
-            eprintln!("{}", lang::mcp_failed(lang, server.name(), why));
-            Exit::Unavailable
-        })?;
+        let listing =
+            server.look().await.map_err(|why| say(lang::mcp_failed(lang, server.name(), why), Exit::Unavailable))?;
         if let Some(missing) = self.only.iter().find(|tool| !listing.tools.contains_key(*tool)) {
             eprintln!("{}", lang::mcp_unknown_tool(lang, server.name(), missing));
             return Err(Exit::NoInput);
@@ -52,9 +54,7 @@ impl Approve {
         let mut rows = tools::rows(server.name(), &pins, &listing);
         rows.retain(|row| self.only.is_empty() || self.only.contains(&row.theirs));
         if !self.json {
-            for row in &rows {
-                show::line(&format!("- {} ({}): {}", row.ours, row.state, row.about(lang)));
-            }
+            rows.iter().for_each(|row| row.show(lang));
         }
         let new = rows.iter().filter(|row| matches!(row.state, "new" | "changed")).count();
         if new == 0 {

@@ -49,7 +49,7 @@ pub struct Install {
 pub struct How {
     /// Ask this hub alone. 只用这个技能市场。
     #[arg(long)]
-    hub: Option<String>,
+    pub(super) hub: Option<String>,
     /// Agree without being asked, for scripts. 不询问，直接同意。
     #[arg(long, short)]
     pub(super) yes: bool,
@@ -86,7 +86,7 @@ impl Install {
                 }
                 _ => self.word.clone(),
             };
-            let (staged, brought) = shop.bring(&source, self.path.as_deref(), &word).await?;
+            let (staged, brought) = shop.bring(&source, self.path.as_deref(), &word, None).await?;
             let place = shop.installed.place(&brought.folder);
             if place.symlink_metadata().is_ok() {
                 match pinned::state(&place) {
@@ -168,7 +168,14 @@ impl Shop {
     }
 
     /// Brings a skill into a staging folder; says why when it cannot.
-    pub async fn bring(&self, source: &Source, path: Option<&str>, word: &str) -> Result<(Staged, Brought), Exit> {
+    /// `registry` is the hub that alone is asked.
+    pub async fn bring(
+        &self,
+        source: &Source,
+        path: Option<&str>,
+        word: &str,
+        registry: Option<&str>,
+    ) -> Result<(Staged, Brought), Exit> {
         let staged = self.installed.stage().map_err(|error| say(error, Exit::Io))?;
         let bar = indicatif::ProgressBar::no_length();
         let progress = |there: u64, all: Option<u64>| {
@@ -187,6 +194,7 @@ impl Shop {
             progress: &progress,
             tell: &|text| tell(text),
             lang: self.lang,
+            registry,
         };
         let brought = bringer.bring(source, path, word, &staged).await;
         bar.finish_and_clear();
@@ -196,7 +204,8 @@ impl Shop {
                 NotBrought::Hub(HubError::NotFound | HubError::Gone | HubError::Blocked, _) => Exit::Failure,
                 NotBrought::Hub(..) | NotBrought::Git(_) => Exit::Unavailable,
                 NotBrought::Refused(_) | NotBrought::Fault(_) => Exit::Data,
-                NotBrought::OtherOwner(_) => Exit::Failure,
+                NotBrought::OtherOwner(_) | NotBrought::NoOwner(..) => Exit::Failure,
+                NotBrought::HubGone(_) => Exit::Config,
                 NotBrought::Io(_) => Exit::Io,
             };
             say(error.text(self.lang), exit)
@@ -297,6 +306,9 @@ impl Shop {
             for command in &view.commands {
                 show::line(&format!("  {command}"));
             }
+            if view.more_commands > 0 {
+                show::line(&lang::view_more(lang, view.more_commands));
+            }
         }
         requirements::show(wanted, lang);
         flags(view, lang);
@@ -324,6 +336,9 @@ pub fn flags(view: &View, lang: Lang) {
     for flag in &view.flags {
         let file = terminal::escape_line(&flag.file);
         show::line(&lang::view_flag(lang, odd(lang, flag.what), file, flag.line, terminal::escape_line(&flag.text)));
+    }
+    if view.more_flags > 0 {
+        show::line(&lang::view_more(lang, view.more_flags));
     }
 }
 

@@ -61,10 +61,10 @@ pub fn show(wanted: &Wanted, lang: Lang) {
         }
     }
     for left in &wanted.left {
-        show::line(&lang::wanted_left(lang, left));
+        show::line(&lang::wanted_left(lang, terminal::escape_line(left)));
     }
     for missing in &wanted.missing {
-        show::line(&lang::wanted_missing(lang, missing));
+        show::line(&lang::wanted_missing(lang, terminal::escape_line(missing)));
     }
 }
 

@@ -73,7 +73,9 @@ impl Update {
             return Err(say(lang::update_no_source(lang, folder, &pin.from), Exit::Failure));
         };
         let word = if pin.from.is_empty() { origin.slug.clone() } else { pin.from.clone() };
-        let (staged, brought) = shop.bring(&source, pin.path.as_deref(), &word).await?;
+        // From where it came, unless the owner names another hub.
+        let registry = Some(origin.registry.as_str()).filter(|address| !address.is_empty() && self.how.hub.is_none());
+        let (staged, brought) = shop.bring(&source, pin.path.as_deref(), &word, registry).await?;
         let old = pinned::files(&place).unwrap_or_default();
         if pinned::seal(&old) == pinned::seal(&brought.files) {
             show::line(&lang::update_same(lang, folder));
