@@ -419,6 +419,10 @@ impl Reading<'_> {
         let at = at + LABEL.find(&text[at..end]).map_or(0, |label| label.end());
         let line = text[at..end].trim_end();
         let lead = &text[..at];
+        // Nothing begins there, and a text may have thousands of them: none is a reason to look back at all before it.
+        if line.is_empty() {
+            return (at, Verdict::No, end);
+        }
         if line.starts_with("```") || line.starts_with("~~~") {
             return self.fence(text, at, end, depth);
         }
