@@ -4,7 +4,6 @@
 //! an effect), so that a restart knows what may have happened; the last model step is recorded with commit 2.
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -50,6 +49,7 @@ use crate::{
     plan::{Plan, Plans},
     policy::{Asker, Asks, Holds, Role, ToolPolicies, ToolPolicy, Verdict, decide},
     reply::{HoldBack, Policy, links},
+    secrets::Redactor,
     session::SessionKey,
     skills::{self, Skill, Skills, command::Asked as AskedSkill, grants::Consent},
     store::{
@@ -617,6 +617,7 @@ impl Agent {
             asker,
             outside: false,
             known: links::Known::default(),
+            looked_through: 0,
             beside: false,
             servers: BTreeSet::new(),
             upto: 0,
@@ -775,6 +776,8 @@ struct Drive<'a> {
     outside: bool,
     /// The links that people wrote and tools gave; filled once something from outside was read.
     known: links::Known,
+    /// So many messages of the last request were looked through for them.
+    looked_through: usize,
     /// Other people's words stood in its context when it began.
     beside: bool,
     /// The servers whose words it holds: outside for all tools but their own.
@@ -831,6 +834,14 @@ impl Drive<'_> {
     async fn end(mut self, ending: turn::Ending) -> Result<TurnRun, RunError> {
         let report = self.report(&ending).await;
         self.learn_links();
+        // Pieces of a cut answer stood apart until now.
+        let ending = match ending {
+            turn::Ending::Answer { mut text, cut, filtered } => {
+                self.agent.works.redactor.clean(&mut text);
+                turn::Ending::Answer { text, cut, filtered }
+            }
+            other => other,
+        };
         let ended = match ending {
             turn::Ending::Answer { text, cut: false, .. } if self.outside => {
                 Ended::Answer(links::delinked(&text, &self.known, false).into_owned())
@@ -970,10 +981,13 @@ impl Drive<'_> {
         };
         let (started_at, began) = (clock.now_ms(), clock.monotonic());
         if self.outside || self.beside || !self.servers.is_empty() {
-            request.messages.iter().for_each(|message| match message {
+            // Requests of one turn grow at their end, but for one that was made anew and shorter.
+            let seen = if request.messages.len() < self.looked_through { 0 } else { self.looked_through };
+            request.messages.iter().skip(seen).for_each(|message| match message {
                 Message::User { text, .. } | Message::Tool { text, .. } => self.known.learn(text),
                 _ => {}
             });
+            self.looked_through = request.messages.len();
         }
         self.sizes = self.agent.prefixes.measure(&self.lease.session, &request);
         let progress = Live::new(self);
@@ -1261,9 +1275,9 @@ impl Drive<'_> {
             text.push_str(&format!("\n{note}"));
         }
         // Whatever tool it came from (a file that a command wrote): no value of a skill's variables goes further.
-        let clean = |text: String| match self.agent.works.redactor.redact(&text) {
-            Cow::Borrowed(_) => text,
-            Cow::Owned(clean) => clean,
+        let clean = |mut text: String| {
+            self.agent.works.redactor.clean(&mut text);
+            text
         };
         match result {
             Ok(text) => Ok(clean(text)),
@@ -1422,6 +1436,8 @@ struct Live<'a> {
     passed: Mutex<Vec<Value>>,
     /// Something from outside was read: the links that may be shown.
     known: Option<links::Known>,
+    /// Knows what is never shown.
+    redactor: Redactor,
 }
 
 #[derive(Default)]
@@ -1451,6 +1467,7 @@ impl<'a> Live<'a> {
             lang: drive.lang(),
             passed: Mutex::default(),
             known: drive.outside.then(|| drive.known.clone()),
+            redactor: drive.agent.works.redactor.clone(),
             screen,
         }
     }
@@ -1476,7 +1493,7 @@ impl<'a> Live<'a> {
         hold.push(&pending);
         let Some(mut text) = hold.settled() else { return };
         text.truncate(self.screen.showable_at_end(&text));
-        self.show(&mut state, text);
+        self.show(&mut state, self.redactor.redact(&text).into_owned());
     }
 
     fn show(&self, state: &mut Preview, text: String) {
@@ -1518,7 +1535,7 @@ impl Progress for Live<'_> {
         let hold = state.hold.get_or_insert_with(|| HoldBack::new(Policy::default()));
         let Some(mut text) = hold.push(&pending) else { return };
         text.truncate(self.screen.showable(&text));
-        self.show(&mut state, text);
+        self.show(&mut state, self.redactor.redact_growing(&text).into_owned());
     }
 
     fn reset(&self) {
@@ -1573,6 +1590,7 @@ mod tests {
             state: Mutex::default(),
             passed: Mutex::default(),
             known: None,
+            redactor: Redactor::default(),
         };
         let mut all = String::new();
         let mut take = || {

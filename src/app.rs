@@ -65,7 +65,7 @@ use crate::{
     plan::{PlanStore, Plans},
     policy::{Asker, Role, ToolPolicy},
     schedule::{Scheduler, Schedules, rows::ScheduleStore},
-    secrets::{Redactor, Secret},
+    secrets::{self, Redactor, Secret},
     settlements::{Kv, Settlements},
     skills::{self, ProcessEnv, Shelf, Skills, variables::Keyring},
     store::{
@@ -240,17 +240,27 @@ pub fn tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
     let env = |name: &str| loaded.env.get(name).map(str::to_owned);
     let egress = config.web_fetch.enabled.then(|| Arc::new(Egress::new(&config.web_fetch, env, Arc::clone(clock))));
     let search = WebSearch::of(&config.web_search, &config.web_fetch, env, clock).map(Arc::new);
-    let redactor = tool_redactor(loaded);
+    let redactor = redactor(loaded);
     let commands = commands(loaded).within(bounds(loaded));
     Parts { config, commands, redactor, egress, search, subagents, ..Parts::default() }
 }
 
-/// Takes every secret of the configuration, and the gateway's token, out of what tools give.
-fn tool_redactor(loaded: &Loaded) -> Redactor {
-    let mut secrets: Vec<Secret> = loaded.secrets().map(Secret::new).collect();
+/// Takes every secret of the configuration, and the gateway's token, out of texts.
+fn redactor(loaded: &Loaded) -> Redactor {
     let token = std::fs::read_to_string(loaded.data_dir().join("token"));
-    secrets.extend(token.ok().map(|token| Secret::new(token.trim())));
-    Redactor::new(&secrets)
+    loaded.redactor().learn(token.ok().map(Secret::new).iter());
+    loaded.redactor().clone()
+}
+
+/// The models of these sections, none of which learns a secret or tells one.
+fn models(
+    loaded: &Loaded,
+    sections: &BTreeMap<String, ModelConfig>,
+    clock: &Arc<dyn Clock>,
+) -> Result<BTreeMap<String, Arc<dyn Model>>, BuildError> {
+    let redactor = redactor(loaded);
+    let built = model::config::build_all(sections, clock, &loaded.dir)?;
+    Ok(built.into_iter().map(|(name, model)| (name, secrets::model::Screened::new(model, redactor.clone()))).collect())
 }
 
 /// The memories of the agents of this configuration.
@@ -297,7 +307,7 @@ pub fn every_tool(loaded: &Loaded, skills: &Arc<Skills>, clock: &Arc<dyn Clock>)
 /// # Errors
 /// [`StartError::Section`] when a section cannot work.
 pub fn look_at_senses(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Result<Senses, StartError> {
-    let models = model::config::build_all(&loaded.config.models, clock, &loaded.dir)
+    let models = models(loaded, &loaded.config.models, clock)
         .map_err(|error| StartError::Section { key: error.key, text: error.text })?;
     senses(loaded, &models, &open_media(loaded, clock), clock)
 }
@@ -358,7 +368,7 @@ pub fn open_mcp(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Mcp {
         house: house(loaded),
         fake_ip: loaded.config.tools.web_fetch.fake_ip,
         env: Box::new(move |name| env.get(name).map(str::to_owned)),
-        redactor: tool_redactor(loaded),
+        redactor: redactor(loaded),
         sandbox: sandbox(loaded),
         clock: Arc::clone(clock),
     };
@@ -374,7 +384,8 @@ fn commands(loaded: &Loaded) -> Commands {
 pub fn sandbox(loaded: &Loaded) -> Sandbox {
     let store = loaded.path(loaded.config.store.sqlite_path());
     let kept = [loaded.data_dir(), loaded.dir.join(".env"), store];
-    Sandbox::new(kept.into_iter().chain(loaded.source.clone()).collect(), workspace_dir(loaded))
+    let kept = kept.into_iter().chain(loaded.source.clone()).chain(loaded.secret_places().iter().cloned());
+    Sandbox::new(kept.collect(), workspace_dir(loaded))
 }
 
 fn bounds(loaded: &Loaded) -> Bounds {
@@ -427,7 +438,7 @@ pub fn build_agents(
     if sections.is_empty() {
         sections.insert("demo".to_owned(), ModelConfig::demo());
     }
-    let mut models = model::config::build_all(&sections, clock, &loaded.dir)
+    let mut models = models(loaded, &sections, clock)
         .map_err(|error| StartError::Section { key: error.key.clone(), text: error.text })?;
     let mut parts = tool_parts(loaded, clock);
     let ledger = Some(Arc::clone(shared.ledger));
@@ -566,11 +577,13 @@ pub fn build_channels(loaded: &Loaded) -> Result<Channels, StartError> {
         };
         let network = channels::network(&section.policy, |path| loaded.path(path)).map_err(section_error)?;
         let build = BuildChannel { id, settings: &section.settings, policy: &section.policy, network: &network };
-        let channel = channels::build(&build).map_err(section_error)?;
+        let channel =
+            secrets::channel::Screened::new(channels::build(&build).map_err(section_error)?, redactor(loaded));
         let owner = channels::kind(id.kind()).is_some_and(|kind| kind.owners_own);
         entries.push(Entry::new(channel, section.policy.clone(), &config.access, owner));
     }
     for (channel, policy, owner) in http::web::channels(&config.server) {
+        let channel = secrets::channel::Screened::new(channel, redactor(loaded));
         entries.push(Entry::new(channel, policy, &config.access, owner));
     }
     for entry in &mut entries {
@@ -738,7 +751,10 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         shelf: Arc::clone(&shelf),
     });
     let watched: Arc<dyn channel_api::Intake> = Arc::new(Watched {
-        intake: Arc::clone(&intake) as Arc<dyn channel_api::Intake>,
+        intake: Arc::new(secrets::channel::ScreenedIntake {
+            intake: Arc::clone(&intake) as Arc<dyn channel_api::Intake>,
+            redactor: redactor(loaded),
+        }),
         health: health.clone(),
         clock: Arc::clone(&clock),
     });
@@ -868,6 +884,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
         clock: Arc::clone(&clock),
         ready: ready_flag.clone(),
         stopping: life.stopping.clone(),
+        redactor: redactor(loaded),
     });
 
     let (stopping, drained, abort) = (life.stopping.clone(), life.drained.clone(), life.abort.clone());

@@ -117,6 +117,8 @@ pub fn main() -> ExitCode {
         }
     };
     let mut env = Env::of_process();
+    // Before any thread starts: from here on a key of the environment is in `env` alone.
+    crawfish_sandbox::forget_variables(crate::os::variable);
     env.insecure_perms = arguments.insecure_perms;
     env.lang = match arguments.lang.as_deref() {
         Some("zh") => Some(Lang::Zh),

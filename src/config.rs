@@ -49,6 +49,7 @@ use crate::{
     os,
     policy::{self, ToolPolicies, ToolPolicy},
     schedule::ScheduleConfig,
+    secrets::{Redactor, Secret},
     skills::config::SkillsConfig,
     store::config::StoreConfig,
     tools::ToolsConfig,
@@ -185,8 +186,12 @@ pub struct Loaded {
     pub source: Option<PathBuf>,
     /// The language of the process's own lines.
     pub lang: Lang,
-    /// Every secret in it, for the redactor.
+    /// Every secret in it.
     secrets: Vec<String>,
+    /// Takes them out of texts. One for the whole process: what a clone learns, all know.
+    redactor: Redactor,
+    /// The files that secrets were read from, and the folder of systemd's credentials: no command may read them.
+    secret_places: Vec<PathBuf>,
     /// The file's values, secrets masked, for [`Loaded::show`].
     masked: toml::Table,
     /// The environment it was read in, `.env` included.
@@ -215,7 +220,17 @@ impl Loaded {
         self.dir.join("logs")
     }
 
-    /// Every secret value of the configuration, for the redactor of logs and tool results.
+    /// Takes every secret of the configuration out of texts, and whatever else it learns.
+    pub fn redactor(&self) -> &Redactor {
+        &self.redactor
+    }
+
+    /// Files and folders beside the configuration that hold secrets.
+    pub fn secret_places(&self) -> &[PathBuf] {
+        &self.secret_places
+    }
+
+    /// Every secret value of the configuration.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         self.secrets.iter().map(String::as_str)
     }
@@ -348,6 +363,7 @@ pub struct Parsed {
     lang: Lang,
     /// The permission bits, when others may read it.
     open_mode: Option<u32>,
+    secret_places: Vec<PathBuf>,
 }
 
 impl Parsed {
@@ -357,6 +373,8 @@ impl Parsed {
     /// [`ConfigErrors`] when there is no such file, or no TOML in it.
     pub fn read(path: Option<&Path>, env: &Env) -> Result<Self, ConfigErrors> {
         let mut env = env.clone();
+        let mut warnings = Vec::new();
+        let mut secret_places = read_credentials(&mut env, &mut warnings);
         let lang = env.lang.unwrap_or_else(|| Lang::of_locale(|name| env.get(name).map(Into::into)));
         let named = path.is_some();
         let path = path.unwrap_or(Path::new(FILE));
@@ -371,15 +389,25 @@ impl Parsed {
             Err(ReadError::Missing) if !named => {
                 let source = Source { name: String::new(), text: String::new() };
                 let root = Node::empty();
-                let (errors, warnings) = (Vec::new(), Vec::new());
-                return Ok(Self { path: None, dir, source, root, errors, warnings, env, lang, open_mode: None });
+                let errors = Vec::new();
+                return Ok(Self {
+                    path: None,
+                    dir,
+                    source,
+                    root,
+                    errors,
+                    warnings,
+                    env,
+                    lang,
+                    open_mode: None,
+                    secret_places,
+                });
             }
             Err(ReadError::Missing) => return Err(fail(66, line!(config_missing))),
             Err(ReadError::NotAFile(kind)) => return Err(fail(66, line!(config_not_a_file, kind))),
             Err(ReadError::TooLarge) => return Err(fail(78, line!(config_too_large, MAX_BYTES >> 20))),
             Err(ReadError::Io(error)) => return Err(fail(74, line!(config_unreadable, error))),
         };
-        let mut warnings = Vec::new();
         if let Some(target) = elsewhere(path) {
             warnings.push(Finding::about_file(path, line!(config_symlink, target.display())));
         }
@@ -406,9 +434,11 @@ impl Parsed {
                 return Err(ConfigErrors { warnings, ..ConfigErrors::one(lang, finding) });
             }
         };
-        let mut build = Build { source: &source, env: &env, errors: Vec::new(), warnings };
+        let mut build =
+            Build { source: &source, env: &env, dir: &dir, errors: Vec::new(), warnings, files: Vec::new() };
         let root = build.root(table.get_ref());
-        let Build { errors, warnings, .. } = build;
+        let Build { errors, warnings, files, .. } = build;
+        secret_places.extend(files);
         let chosen = root.table().and_then(|root| root.get("ui")).and_then(|ui| ui.node.table()?.get("lang"));
         let lang = match (env.lang, chosen.and_then(|lang| lang.node.str())) {
             (Some(lang), _) => lang,
@@ -417,7 +447,7 @@ impl Parsed {
             _ => lang,
         };
         let path = Some(path.to_owned());
-        Ok(Self { path, dir, source, root, errors, warnings, env, lang, open_mode })
+        Ok(Self { path, dir, source, root, errors, warnings, env, lang, open_mode, secret_places })
     }
 
     /// The language of the process's own lines, as far as this file decides it.
@@ -430,11 +460,11 @@ impl Parsed {
     /// # Errors
     /// [`ConfigErrors`] with everything that is wrong.
     pub fn check(self) -> Result<Loaded, ConfigErrors> {
-        let Self { path, dir, source, root, errors, warnings, env, lang, open_mode } = self;
+        let Self { path, dir, source, root, errors, warnings, env, lang, open_mode, secret_places } = self;
         let mut check = Check { source: &source, root: &root, errors, warnings };
         let config = check.config(&dir);
         if check.errors.is_empty() {
-            check.folders(&config, &dir, path.as_deref(), &env);
+            check.folders(&config, &dir, path.as_deref(), &env, &secret_places);
             check.adapters(&config, &dir, &env);
         }
         if let Some(mode) = open_mode
@@ -463,7 +493,8 @@ impl Parsed {
             toml::Value::Table(table) => table,
             _ => toml::Table::new(),
         };
-        Ok(Loaded { config, dir, warnings, source: path, lang, secrets, masked, env })
+        let redactor = Redactor::new(&secrets.iter().map(Secret::new).collect::<Vec<_>>());
+        Ok(Loaded { config, dir, warnings, source: path, lang, secrets, redactor, secret_places, masked, env })
     }
 }
 
@@ -600,14 +631,83 @@ fn first_of(source: &Source, table: &DeTable<'_>, key: &str, again: &Range<usize
     exact.or_else(|| keys.iter().filter(same).max_by_key(|(_, at)| at.start)).map(|(_, at)| at.start)
 }
 
-/// Every string that must not be seen, longest first.
-fn secrets_of(root: &Node) -> Vec<String> {
-    let mut secrets = Vec::new();
-    root.strings(&mut |node, text| {
-        if node.hidden.is_some() && text.len() >= 4 {
-            secrets.push(text.to_owned());
+/// The most bytes of a file that holds one secret: systemd takes a mebibyte for all, no key is longer than this.
+const MAX_SECRET: u64 = 64 << 10;
+/// The most credentials that are read.
+const MAX_CREDENTIALS: usize = 256;
+
+/// What systemd hands to this service (`LoadCredential=`, `SetCredentialEncrypted=`): a credential whose id can name a
+/// variable is one for `${NAME}`, and wins over the environment. Its folder, for those that a `*_file` key names.
+fn read_credentials(env: &mut Env, warnings: &mut Vec<Finding>) -> Vec<PathBuf> {
+    let Some(folder) = env.get(CREDENTIALS).filter(|folder| !folder.is_empty()).map(PathBuf::from) else {
+        return Vec::new();
+    };
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            warnings.push(Finding::about_file(&folder, line!(config_unreadable, error)));
+            return vec![folder];
         }
-    });
+    };
+    for entry in entries.flatten().take(MAX_CREDENTIALS) {
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|name| env::is_name(name)) else { continue };
+        match secret_of(&entry.path()) {
+            Ok((value, _)) => env.set(name, &value),
+            Err(text) => warnings.push(Finding::about_file(&entry.path(), text)),
+        }
+    }
+    vec![folder]
+}
+
+/// The variable that names the folder of systemd's credentials.
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+
+/// The secret that is the content of a file, without line ends after it, and the file's permission bits when others may
+/// read it.
+fn secret_of(path: &Path) -> Result<(String, Option<u32>), Line> {
+    let (bytes, open) = read_file(path).map_err(|error| match error {
+        ReadError::Missing => line!(config_secret_file_missing),
+        ReadError::NotAFile(kind) => line!(config_not_a_file, kind),
+        ReadError::TooLarge => line!(config_secret_file_large, MAX_SECRET >> 10),
+        ReadError::Io(error) => line!(config_unreadable, error),
+    })?;
+    if bytes.len() as u64 > MAX_SECRET {
+        return Err(line!(config_secret_file_large, MAX_SECRET >> 10));
+    }
+    let value = decode(&bytes)?.trim_end_matches(['\r', '\n']);
+    if value.trim().is_empty() {
+        return Err(line!(config_secret_file_empty));
+    }
+    Ok((value.to_owned(), open))
+}
+
+/// Every string that must not be seen, longest first. What a reference brings in for a key that names no secret, from a
+/// variable that names none (an address, a number, a folder), is one only where it looks like one.
+fn secrets_of(root: &Node) -> Vec<String> {
+    fn collect(node: &Node, key: &str, secrets: &mut Vec<String>) {
+        match &node.value {
+            Value::Str(text) if text.len() >= 4 => {
+                let looks = || {
+                    let mixed = text.chars().any(|c| c.is_ascii_digit()) && text.chars().any(char::is_alphabetic);
+                    crate::skills::variables::is_secret(text) && (text.contains("://") || (text.len() >= 16 && mixed))
+                };
+                let secret = match &node.hidden {
+                    None => false,
+                    Some(Hidden::Inline | Hidden::File(_)) => true,
+                    Some(Hidden::Reference(written)) => is_secret_name(key) || is_secret_name(written) || looks(),
+                };
+                if secret {
+                    secrets.push(text.clone());
+                }
+            }
+            Value::List(items) => items.iter().for_each(|item| collect(item, key, secrets)),
+            Value::Table(table) => table.0.iter().for_each(|entry| collect(&entry.node, &entry.key, secrets)),
+            _ => {}
+        }
+    }
+    let mut secrets = Vec::new();
+    collect(root, "", &mut secrets);
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     secrets.dedup();
     secrets
@@ -724,14 +824,14 @@ impl Check<'_> {
     }
 
     /// No folder that tools may read or write holds the gateway's own: its configuration, token, database and logs.
-    fn folders(&mut self, config: &Config, dir: &Path, file: Option<&Path>, env: &Env) {
+    fn folders(&mut self, config: &Config, dir: &Path, file: Option<&Path>, env: &Env, secret: &[PathBuf]) {
         let own = [
             file.map_or_else(|| dir.join(FILE), Path::to_owned),
             dir.join("data"),
             placed(config.store.sqlite_path(), dir, env),
             dir.join("logs"),
         ];
-        let own = own.map(|path| (real(&path), path));
+        let own: Vec<_> = own.into_iter().chain(secret.iter().cloned()).map(|path| (real(&path), path)).collect();
         let held = |folder: &str| {
             let folder = real(&placed(folder, dir, env));
             own.iter().find(|(path, _)| path.starts_with(&folder)).map(|(_, path)| path)

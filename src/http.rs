@@ -3,11 +3,12 @@
 //! Every route is one line of `routes` with who may use it; the door in front of them (`http/auth.rs`) is closed unless
 //! that line opens it. The second listener serves only `/channels/*`.
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    http::{Method, StatusCode},
+    body::HttpBody as _,
+    http::{Method, StatusCode, header},
     middleware,
     response::{IntoResponse, Response},
     routing::{self, MethodRouter},
@@ -28,6 +29,7 @@ use crate::{
     ledger::Ledger,
     memory::Memories,
     os,
+    secrets::Redactor,
     store::Store,
     supervisor::Health,
     upkeep::Ready,
@@ -99,6 +101,8 @@ pub struct Http {
     pub ready: Ready,
     /// Cancelled when the gateway stops: streams end, what runs may finish.
     pub stopping: CancellationToken,
+    /// Knows what no answer may hold.
+    pub redactor: Redactor,
 }
 
 /// What keeps one connection or request from using up the gateway. security.md row 37.
@@ -298,7 +302,14 @@ impl Server {
     fn new(http: Arc<Http>, limits: Limits, abort: CancellationToken) -> Self {
         let access =
             routes().into_iter().filter_map(|route| Some(((route.method?, route.path), route.access))).collect();
-        Self { auth: Auth::new(http.data_dir.clone()), http, abort, sockets: TaskTracker::new(), limits, access }
+        Self {
+            auth: Auth::new(http.data_dir.clone(), http.redactor.clone()),
+            http,
+            abort,
+            sockets: TaskTracker::new(),
+            limits,
+            access,
+        }
     }
 
     /// Who may use this method of this route: whoever holds the token, unless its line says otherwise.
@@ -327,7 +338,38 @@ impl Server {
         router
             .method_not_allowed_fallback(wrong_method)
             .layer(middleware::from_fn_with_state((Arc::clone(self), face), auth::door))
+            .layer(middleware::from_fn_with_state(Arc::clone(self), screen))
             .with_state(Arc::clone(self))
+    }
+}
+
+/// Takes the secrets out of answers that are text. Streams are made of rows and pieces that hold none; what a channel
+/// answers is its adapter's reply, screened before it was stored.
+async fn screen(
+    axum::extract::State(server): axum::extract::State<Arc<Server>>,
+    request: axum::extract::Request,
+    next: middleware::Next,
+) -> Response {
+    let path = request.uri().path();
+    let as_it_is = path == "/" || path.starts_with("/assets/") || path.starts_with("/channels/");
+    let path = path.to_owned();
+    let response = next.run(request).await;
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let is_text = kind.starts_with("application/json") || (kind.starts_with("text/") && !kind.contains("event-stream"));
+    let length = response.body().size_hint().exact().and_then(|length| usize::try_from(length).ok());
+    let Some(length) = length.filter(|length| is_text && !as_it_is && *length > 0) else { return response };
+    let (mut head, body) = response.into_parts();
+    let Ok(bytes) = axum::body::to_bytes(body, length).await else {
+        return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the answer broke off").into_response();
+    };
+    let clean = std::str::from_utf8(&bytes).ok().map(|text| server.http.redactor.redact(text));
+    match clean {
+        Some(Cow::Owned(clean)) => {
+            tracing::warn!(path, "an answer of the API held a secret of this gateway: it was taken out");
+            head.headers.remove(header::CONTENT_LENGTH);
+            Response::from_parts(head, clean.into())
+        }
+        _ => Response::from_parts(head, bytes.into()),
     }
 }
 

@@ -2804,6 +2804,25 @@ catalogue! {
     skill_unseen(path, why) {
         en: "{path} cannot be looked at whole: {why}",
         zh: "{path} 无法完整检查：{why}",
+// Where secrets come from.
+catalogue! {
+    config_secret_file_missing() { en: "there is no such file", zh: "没有这个文件" }
+    config_secret_file_empty() { en: "the file is empty: it must hold the secret and nothing else", zh: "文件是空的：内容应当就是密钥本身" }
+    config_secret_file_large(kib) {
+        en: "the file is larger than {kib} KiB: it must hold the secret and nothing else",
+        zh: "文件超过 {kib} KiB：内容应当就是密钥本身",
+    }
+    config_secret_file_both(key) {
+        en: "`{key}` stands there too: keep one of the two",
+        zh: "同时写了 `{key}`：两者只留一个",
+    }
+    config_secret_file_open(path, mode) {
+        en: "{path} holds a secret and others can read it (mode {mode})",
+        zh: "{path} 内有密钥，却对其他用户可读（权限 {mode}）",
+    }
+    config_secret_file_open_hint(path) {
+        en: "chmod 600 {path}; for a secret of Docker Compose say `mode: 0400` where the service takes it",
+        zh: "执行 chmod 600 {path}；若是 Docker Compose 的 secret，在服务引用处写 `mode: 0400`",
     }
 }
 

@@ -1,14 +1,14 @@
 //! Logs: to stderr for people, and to rotated files that `crawfish logs` reads.
 //!
 //! What a message says never moves a terminal: control characters in texts and fields are written out (security.md row
-//! 46), and known secrets are taken out of every line before it leaves the program (row 27). The file's writer is a
+//! 46), and known secrets, in every spelling, are taken out of every line before it leaves the program (row 27). The file's writer is a
 //! thread of its own: a slow disk drops lines (and counts them) rather than hold the gateway up.
 
 use std::{
+    borrow::Cow,
     fmt, fs,
     io::{self, BufRead as _, IsTerminal as _, Read as _, Seek as _, SeekFrom, Write},
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use crate::terminal;
+use crate::{secrets::Redactor, terminal};
 
 /// `[log]`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -63,17 +63,17 @@ pub const FILE: &str = "crawfish.log";
 #[derive(Debug, Default)]
 pub struct LogGuard(#[expect(dead_code, reason = "lives for its drop")] Option<WorkerGuard>);
 
-/// Starts logging, once a process. `dir`: where the files go; `secrets`: values that no line may hold.
+/// Starts logging, once a process. `dir`: where the files go; `redactor`: knows what no line may hold.
 ///
 /// # Errors
 /// When the file cannot be made: the gateway then logs to stderr alone, which was already set up.
-pub fn start<'a>(
+pub fn start(
     config: &LogConfig,
     rust_log: Option<&str>,
     dir: Option<&Path>,
-    secrets: impl IntoIterator<Item = &'a str>,
+    redactor: &Redactor,
 ) -> io::Result<LogGuard> {
-    let clean = Arc::new(Clean::new(secrets));
+    let clean = redactor.clone();
     let filter = rust_log
         .filter(|text| !text.is_empty())
         .and_then(|text| EnvFilter::try_new(text).ok())
@@ -81,7 +81,7 @@ pub fn start<'a>(
         .unwrap_or_else(|| EnvFilter::new("info"));
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let stderr = tracing_subscriber::fmt::layer()
-        .with_writer(To { clean: Arc::clone(&clean), inner: io::stderr })
+        .with_writer(To { clean: clean.clone(), inner: io::stderr })
         .with_ansi(colours)
         .with_target(false)
         .map_fmt_fields(|_| fields())
@@ -134,23 +134,9 @@ impl tracing_subscriber::fmt::time::FormatTime for Local {
     }
 }
 
-/// Takes known secrets out of a line.
-struct Clean(Option<regex::bytes::Regex>);
-
-impl Clean {
-    fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut known: Vec<String> = secrets.into_iter().filter(|s| s.len() >= 8).map(regex::escape).collect();
-        known.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        if known.is_empty() {
-            return Self(None);
-        }
-        Self(regex::bytes::RegexBuilder::new(&known.join("|")).size_limit(32 << 20).build().ok())
-    }
-}
-
 /// A writer that cleans each line; the formatter hands over whole lines.
 struct To<W> {
-    clean: Arc<Clean>,
+    clean: Redactor,
     inner: W,
 }
 
@@ -158,20 +144,21 @@ impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for To<W> {
     type Writer = Cleaned<W::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Cleaned { clean: Arc::clone(&self.clean), inner: self.inner.make_writer() }
+        Cleaned { clean: self.clean.clone(), inner: self.inner.make_writer() }
     }
 }
 
 struct Cleaned<W> {
-    clean: Arc<Clean>,
+    clean: Redactor,
     inner: W,
 }
 
 impl<W: Write> Write for Cleaned<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match &self.clean.0 {
-            Some(pattern) => self.inner.write_all(&pattern.replace_all(line, &b"[redacted]"[..]))?,
-            None => self.inner.write_all(line)?,
+        let text = String::from_utf8_lossy(line);
+        match self.clean.redact(&text) {
+            Cow::Borrowed(_) => self.inner.write_all(line)?,
+            Cow::Owned(clean) => self.inner.write_all(clean.as_bytes())?,
         }
         Ok(line.len())
     }
@@ -371,9 +358,10 @@ fn identity(metadata: &fs::Metadata) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::secrets::Secret;
 
     #[derive(Clone, Default)]
     struct Memory(Arc<Mutex<Vec<u8>>>);
@@ -393,7 +381,7 @@ mod tests {
     fn lines_hold_no_escape_sequences_and_no_secrets() {
         let memory = Memory::default();
         let inner = memory.clone();
-        let clean = Arc::new(Clean::new(["very-secret-token", "short"]));
+        let clean = Redactor::new([&Secret::new("very-secret-token"), &Secret::new("short")]);
         let layer = tracing_subscriber::fmt::layer()
             .with_writer(To { clean, inner: move || inner.clone() })
             .with_ansi(false)

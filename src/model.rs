@@ -24,7 +24,10 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub use self::cause::Cause;
-use crate::lang::{self, Lang};
+use crate::{
+    lang::{self, Lang},
+    secrets::Redactor,
+};
 
 /// A language model behind some wire format.
 #[async_trait]
@@ -362,6 +365,19 @@ impl ModelError {
             | Self::Fatal(cause) => Some(cause),
             Self::RetryAfter(_) | Self::Resting(_) | Self::Cancelled => None,
         }
+    }
+
+    /// Without the secrets that the provider's words hold.
+    pub fn screened(mut self, redactor: &Redactor) -> Self {
+        match &mut self {
+            Self::Retry(cause)
+            | Self::TooLong(cause)
+            | Self::Order(cause)
+            | Self::Refused(cause)
+            | Self::Fatal(cause) => cause.screen(redactor),
+            Self::RetryAfter(_) | Self::Resting(_) | Self::Cancelled => {}
+        }
+        self
     }
 
     /// With the provider's id of the request, unless one is known.

@@ -2,12 +2,13 @@
 //! that it started.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
     path::{Path, PathBuf},
     pin::Pin,
 };
 
+use crawfish_sandbox::Variable;
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::AsyncRead,
@@ -268,6 +269,37 @@ pub fn clean_environment(all: impl IntoIterator<Item = (OsString, OsString)>) ->
     }
     kept.push(("TERM".into(), "dumb".into()));
     kept
+}
+
+/// What becomes of a variable of this process's own environment at the start: programs, homes, language, terminal and what
+/// the runtime reads stay; a proxy, which may have a password in it, stays for the libraries that ask for it; all else goes,
+/// for it may be a key.
+pub fn variable(name: &OsStr) -> Variable {
+    const STAY: &[&str] = &[
+        "SHELL",
+        "PWD",
+        "TERM",
+        "COLORTERM",
+        "COLUMNS",
+        "LINES",
+        "NO_COLOR",
+        "HOSTNAME",
+        "COMPUTERNAME",
+        "RUST_LOG",
+        "RUST_BACKTRACE",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "SSH_AUTH_SOCK",
+    ];
+    const PROXIES: &[&str] = &["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
+    let Some(name) = name.to_str() else { return Variable::Goes };
+    let upper = name.to_ascii_uppercase();
+    let given = clean_environment([(name.into(), "".into())]).iter().any(|(kept, _)| *kept == *name);
+    match upper.as_str() {
+        upper if PROXIES.contains(&upper) => Variable::Hidden,
+        upper if given || STAY.contains(&upper) || upper.starts_with("XDG_") => Variable::Stays,
+        _ => Variable::Goes,
+    }
 }
 
 /// A folder for one process alone (mode 0700), below the system's one for temporary files; it goes when this does.

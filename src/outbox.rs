@@ -35,7 +35,8 @@ pub fn rows(
     answers: Option<Answers<'_>>,
     now: i64,
 ) -> Vec<NewPart> {
-    let parts = channel.render(reply, level);
+    let reply = channel.screened(reply);
+    let parts = channel.render(&reply, level);
     let count = parts.len();
     let expires_at = now.saturating_add(channel.capabilities().expires_after.as_millis() as i64);
     parts
@@ -50,7 +51,7 @@ pub fn rows(
             seq: index as u32 + 1,
             last: index + 1 == count,
             part,
-            reply: (index == 0).then(|| reply.clone()),
+            reply: (index == 0).then(|| reply.clone().into_owned()),
             level,
             created_at: now,
             expires_at,

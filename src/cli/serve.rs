@@ -41,7 +41,7 @@ impl Serve {
         let lang = loaded.lang;
         lang.set_current();
         let dir = loaded.logs_dir();
-        let logs = logs::start(&loaded.config.log, loaded.env.get("RUST_LOG"), Some(&dir), loaded.secrets());
+        let logs = logs::start(&loaded.config.log, loaded.env.get("RUST_LOG"), Some(&dir), loaded.redactor());
         let _logs = logs.unwrap_or_else(|error| {
             tracing::warn!(%error, dir = %dir.display(), "no log file: logging to stderr alone");
             LogGuard::default()

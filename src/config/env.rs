@@ -59,6 +59,11 @@ impl Env {
         ["HOME", "USERPROFILE"].iter().find_map(|name| self.get(name)).filter(|home| !home.is_empty()).map(Into::into)
     }
 
+    /// Sets a variable.
+    pub(super) fn set(&mut self, name: &str, value: &str) {
+        self.vars.insert(name.to_owned(), value.to_owned());
+    }
+
     /// Adds variables that are not set.
     pub(super) fn add_missing(&mut self, vars: Vec<(String, String)>) {
         for (name, value) in vars {

@@ -3,7 +3,11 @@
 //! The parser's own errors lose the place and the key as soon as a file goes through a plain value; this tree keeps both,
 //! fills in `${NAME}`, and remembers which strings are secret.
 
-use std::{fmt, ops::Range};
+use std::{
+    fmt,
+    ops::Range,
+    path::{Path, PathBuf},
+};
 
 use serde::de::{
     self, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, Unexpected, VariantAccess,
@@ -16,6 +20,8 @@ use super::{
     finding::{Finding, Source, is_secret_name, line},
 };
 
+/// What stands behind a secret's key when its value is the name of a file that holds it.
+pub const FROM_FILE: &str = "_file";
 /// How deep tables and lists may nest. bad-inputs.md 7.
 pub const MAX_DEPTH: usize = 64;
 
@@ -37,6 +43,8 @@ pub enum Hidden {
     Reference(String),
     /// It stands in the file and its key names a secret.
     Inline,
+    /// It is the content of this file, which the key with `_file` behind it names.
+    File(String),
 }
 
 /// A value.
@@ -151,7 +159,16 @@ impl Node {
             Value::Time(text) => text.parse().map_or_else(|_| toml::Value::String(text.clone()), toml::Value::Datetime),
             Value::List(items) => toml::Value::Array(items.iter().map(|item| item.to_toml(masked)).collect()),
             Value::Table(table) => toml::Value::Table(
-                table.0.iter().map(|entry| (entry.key.clone(), entry.node.to_toml(masked))).collect(),
+                table
+                    .0
+                    .iter()
+                    .map(|entry| match &entry.node.hidden {
+                        Some(Hidden::File(path)) if masked => {
+                            (format!("{}{FROM_FILE}", entry.key), path.clone().into())
+                        }
+                        _ => (entry.key.clone(), entry.node.to_toml(masked)),
+                    })
+                    .collect(),
             ),
         }
     }
@@ -173,6 +190,10 @@ pub struct Build<'a> {
     pub source: &'a Source,
     /// The environment.
     pub env: &'a Env,
+    /// What paths are relative to.
+    pub dir: &'a Path,
+    /// The files that secrets were read from.
+    pub files: Vec<PathBuf>,
     /// Errors.
     pub errors: Vec<Finding>,
     /// Warnings.
@@ -191,7 +212,20 @@ impl Build<'_> {
         for (key, value) in table {
             let name = key.get_ref().to_string();
             path.push(name.clone());
-            let node = self.node(value.get_ref(), value.span(), path, &name);
+            let from_file = name.strip_suffix(FROM_FILE).filter(|stem| is_secret_name(stem));
+            let (name, node) = match (from_file, value.get_ref()) {
+                (Some(stem), DeValue::String(file)) => {
+                    if table.keys().any(|other| other.get_ref() == stem) {
+                        let text = line!(config_secret_file_both, stem);
+                        self.errors.push(self.source.finding(Some(key.span()), dotted(path), text));
+                    }
+                    (stem.to_owned(), self.secret_file(file, value.span(), path))
+                }
+                _ => {
+                    let node = self.node(value.get_ref(), value.span(), path, &name);
+                    (name, node)
+                }
+            };
             path.pop();
             entries.push(Entry { key: name, key_at: key.span(), node });
         }
@@ -240,6 +274,46 @@ impl Build<'_> {
             DeValue::Table(table) => Value::Table(self.table(table, path)),
         };
         Node { value, at, hidden }
+    }
+
+    /// The content of the file that a `…_file` key names: a secret, for the key without that ending.
+    fn secret_file(&mut self, written: &str, at: Range<usize>, path: &[String]) -> Node {
+        let key = dotted(path);
+        let hidden = Some(Hidden::File(written.to_owned()));
+        let none = Node { value: Value::Str(String::new()), at: at.clone(), hidden: hidden.clone() };
+        let file = match env::expand(written, self.env) {
+            Ok(filled) => super::placed(&filled, self.dir, self.env),
+            Err(bad) => {
+                let finding = self.source.finding(Some(at), key, bad.text).with_hint(line!(config_variable_hint));
+                self.errors.push(finding);
+                return none;
+            }
+        };
+        let shown = super::finding::shown(&file);
+        let (value, open) = match super::secret_of(&file) {
+            Ok(read) => read,
+            Err(why) => {
+                let text = why.map(|why| format!("{shown}: {why}"));
+                self.errors.push(self.source.finding(Some(at), key, text));
+                return none;
+            }
+        };
+        // systemd's own folder is for the service alone; the bits of a file in it show an access list's mask.
+        let credentials = self.env.get(super::CREDENTIALS).filter(|folder| !folder.is_empty());
+        let guarded = credentials.is_some_and(|folder| file.starts_with(folder));
+        if let Some(mode) = open.filter(|_| !guarded && !self.env.insecure_perms) {
+            let text = line!(config_secret_file_open, shown, format!("{mode:04o}"));
+            let hint = line!(config_secret_file_open_hint, shown);
+            self.errors.push(self.source.finding(Some(at), key, text).with_hint(hint));
+            return none;
+        }
+        self.files.push(file);
+        // A header's value is the whole of it: `Bearer …` belongs there.
+        let value = if key.contains(".headers.") { value.trim() } else { trim_pasted(&value) };
+        if value.chars().any(char::is_control) {
+            self.errors.push(self.source.finding(Some(at.clone()), key, line!(config_control_character)));
+        }
+        Node { value: Value::Str(value.to_owned()), at, hidden }
     }
 
     fn string(&mut self, text: &str, at: &Range<usize>, key: &str, name: &str) -> (String, Option<Hidden>) {

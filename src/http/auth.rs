@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     data_dir::{TOKEN, read_token},
-    secrets::{Secret, constant_time_eq},
+    secrets::{Redactor, Secret, constant_time_eq},
 };
 
 /// The cookie of a browser that logged in.
@@ -76,6 +76,7 @@ pub struct BrowserSession {
 #[derive(Debug)]
 pub struct Auth {
     data_dir: PathBuf,
+    redactor: Redactor,
     token: Mutex<Known>,
     wrong: Mutex<Wrong>,
     revoked: Mutex<HashMap<String, i64>>,
@@ -100,9 +101,10 @@ struct Wrong {
 
 impl Auth {
     /// The door of the gateway that keeps its token in `data_dir`.
-    pub fn new(data_dir: PathBuf) -> Self {
+    pub fn new(data_dir: PathBuf, redactor: Redactor) -> Self {
         Self {
             data_dir,
+            redactor,
             token: Mutex::default(),
             wrong: Mutex::default(),
             revoked: Mutex::default(),
@@ -128,6 +130,8 @@ impl Auth {
             if !same {
                 known.generation += 1;
             }
+            // No text shows the new one either.
+            self.redactor.learn(&token);
             known.token = token;
             known.stamp = stamp;
         }
@@ -493,7 +497,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let token = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         fs::write(dir.path().join(TOKEN), token).expect("it can be written");
-        let auth = Auth::new(dir.path().to_owned());
+        let auth = Auth::new(dir.path().to_owned(), Redactor::default());
         let at = Duration::from_secs;
         let status =
             |given: &str, now| auth.check_token(given.as_bytes(), now).map_err(|refusal| refusal.status.as_u16());

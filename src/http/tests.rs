@@ -129,6 +129,7 @@ async fn start_on(
         clock,
         ready: ready.clone(),
         stopping: stopping.clone(),
+        redactor: crate::secrets::Redactor::default(),
     });
     let main = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let second = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

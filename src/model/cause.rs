@@ -5,7 +5,10 @@
 
 use std::fmt;
 
-use crate::lang::{self, Lang};
+use crate::{
+    lang::{self, Lang},
+    secrets::Redactor,
+};
 
 /// Why a model gave no answer, in no language yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +82,14 @@ impl Cause {
     pub(super) fn of_request(&mut self, id: Option<&str>) {
         if self.request_id.is_none() {
             self.request_id = id.map(str::to_owned);
+        }
+    }
+
+    /// Takes the secrets out of the provider's words.
+    pub(super) fn screen(&mut self, redactor: &Redactor) {
+        redactor.clean(&mut self.said);
+        if let Some(id) = &mut self.request_id {
+            redactor.clean(id);
         }
     }
 

@@ -4,21 +4,7 @@
 //! such a link for a preview, without anybody's tap. A link that neither a person wrote nor a tool gave is shown, and is
 //! none any more: `hxxps://evil[.]test/…`. security.md row 15.
 
-use std::{borrow::Cow, collections::HashSet, sync::LazyLock};
-
-use regex::Regex;
-
-/// How what a platform may take for a link begins: with a scheme, with `www.`, or a host with a path or a query. No bound of
-/// words in front: `x_https://…` is one for some.
-static BEGINS: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
-        r"(?xi)
-          [a-z][a-z0-9+.\-]{1,15} ://
-        | www\d{0,3}\.
-        | (?:[\p{L}\p{N}](?:[\p{L}\p{N}\-]{0,62}) \.)+ \p{L}{2,24} (?: :\d{1,5} )? [/?\#]",
-    )
-    .expect("the pattern is tested")
-});
+use std::{borrow::Cow, collections::HashSet, ops::Range};
 
 /// What no link goes on over.
 const ENDS: &str = "<>\"`|{}\\^、。，；：！？（）【】《》「」『』“”";
@@ -81,15 +67,115 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     let mut at = 0;
     std::iter::from_fn(move || {
         loop {
-            let begins = BEGINS.find_at(text, at)?;
-            let link = whole(&text[begins.start()..], begins.len());
-            at = begins.start() + link.len().max(begins.len());
+            let begins = beginning(text, at)?;
+            let link = whole(&text[begins.start..], begins.len());
+            at = begins.start + link.len().max(begins.len());
             let defanged = link.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("hxxp"));
             if !defanged {
                 return Some(link);
             }
         }
     })
+}
+
+/// The first beginning, from this byte on, of what a platform may take for a link: with a scheme, with `www.`, or a host
+/// with a path or a query. No bound of words in front: `x_https://…` is one for some. Looks at every character once or
+/// twice: it runs over whole prompts and tool results, where a regular expression of so many letters takes a hundred
+/// times as long.
+fn beginning(text: &str, from: usize) -> Option<Range<usize>> {
+    let bytes = text.as_bytes();
+    let mut at = from;
+    while at < bytes.len() {
+        // A run of what schemes and hosts are made of; all beginnings lie in one, and end shortly behind it.
+        let begin = at;
+        let mut ascii = true;
+        while let Some(&byte) = bytes.get(at) {
+            if byte.is_ascii() {
+                if !(byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'.' | b'-')) {
+                    break;
+                }
+                at += 1;
+            } else {
+                let Some(c) = text[at..].chars().next().filter(|c| c.is_alphanumeric()) else { break };
+                ascii = false;
+                at += c.len_utf8();
+            }
+        }
+        let run = &text[begin..at];
+        if run.len() > 1 {
+            let behind = &bytes[at..];
+            let scheme = behind.starts_with(b"://").then(|| scheme_in(run)).flatten().map(|start| start..run.len() + 3);
+            let host = terminator(&text[at..]).and_then(|end| Some(host_in(run, ascii)?..run.len() + end));
+            // The first of them; of those that begin alike in this order.
+            let found = [scheme, www_in(run), host].into_iter().flatten().min_by_key(|found| found.start);
+            if let Some(found) = found {
+                return Some(begin + found.start..begin + found.end);
+            }
+        }
+        at += text[at..].chars().next().map_or(1, char::len_utf8);
+    }
+    None
+}
+
+/// Where the scheme begins that ends the run: a letter, and one to fifteen characters after it.
+fn scheme_in(run: &str) -> Option<usize> {
+    let bytes = run.as_bytes();
+    let floor = bytes.len().saturating_sub(16);
+    let of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'.' | b'-');
+    let start = bytes[floor..].iter().rposition(|byte| !of_scheme(byte)).map_or(floor, |other| floor + other + 1);
+    (start..bytes.len().saturating_sub(1)).find(|at| bytes[*at].is_ascii_alphabetic())
+}
+
+/// `www.`, `www2.`, … in a run.
+fn www_in(run: &str) -> Option<Range<usize>> {
+    let bytes = run.as_bytes();
+    let www = |at: &usize| bytes[*at..*at + 3].eq_ignore_ascii_case(b"www");
+    (0..bytes.len().saturating_sub(3)).filter(www).find_map(|start| {
+        let digits = run[start + 3..].chars().take(3).take_while(|c| c.is_numeric()).map(char::len_utf8).sum::<usize>();
+        let dot = start + 3 + digits;
+        (bytes.get(dot) == Some(&b'.')).then_some(start..dot + 1)
+    })
+}
+
+/// What makes a host before it a link: `/`, `?` or `#`, with or without a port in front; its length.
+fn terminator(behind: &str) -> Option<usize> {
+    let port = match behind.strip_prefix(':') {
+        None => 0,
+        Some(rest) => {
+            let digits = rest.chars().take_while(|c| c.is_numeric()).take(6).collect::<Vec<_>>();
+            if digits.is_empty() || digits.len() > 5 {
+                return None;
+            }
+            1 + digits.into_iter().map(char::len_utf8).sum::<usize>()
+        }
+    };
+    behind[port..].starts_with(['/', '?', '#']).then_some(port + 1)
+}
+
+/// Where the host begins that ends the run: labels of at most 63 letters, digits and hyphens, none of which begins with a
+/// hyphen, and a name of 2 to 24 letters behind the last dot.
+fn host_in(run: &str, ascii: bool) -> Option<usize> {
+    const LABEL: usize = 63;
+    let count = |text: &str| if ascii { text.len() } else { text.chars().count() };
+    let (mut rest, last) = run.rsplit_once('.')?;
+    if !(2..=24).contains(&count(last)) || !last.chars().all(char::is_alphabetic) {
+        return None;
+    }
+    let mut start = None;
+    loop {
+        let label_at = rest.rfind(['.', '+']).map_or(0, |at| at + 1);
+        let label = &rest[label_at..];
+        let long = count(label).saturating_sub(LABEL);
+        // The first character that a label of at most 63 can begin with.
+        let first = label.char_indices().skip(long).find(|(_, c)| *c != '-').map(|(at, _)| at);
+        let Some(first) = first else { return start };
+        start = Some(label_at + first);
+        // Another label stands before it when this one is whole.
+        match rest[..label_at].strip_suffix('.') {
+            Some(before) if first == 0 => rest = before,
+            _ => return start,
+        }
+    }
 }
 
 /// The link that a text begins with, of which so many bytes are found: up to a blank or a mark, without what belongs to the
@@ -189,6 +275,34 @@ mod tests {
         assert_eq!(delinked("see https://exam", &known(), false), "see hxxps://exam");
         assert_eq!(delinked("see https://e.te", &known(), true), "see hxxps://e[.]te");
         assert_eq!(delinked("https://exam is it", &known(), true), "hxxps://exam is it");
+    }
+
+    /// The rule as an expression, which is slow and easy to read.
+    fn by_expression(text: &str) -> Vec<Range<usize>> {
+        let rule = regex::Regex::new(
+            r"(?x)
+              [A-Za-z][A-Za-z0-9+.\-]{1,15} ://
+            | [Ww]{3}\p{N}{0,3}\.
+            | (?:[\p{Alphabetic}\p{N}](?:[\p{Alphabetic}\p{N}\-]{0,62}) \.)+ \p{Alphabetic}{2,24} (?: :\p{N}{1,5} )? [/?\#]",
+        );
+        let (rule, mut found, mut at) = (rule.expect("it is tested here"), Vec::new(), 0);
+        while let Some(begins) = rule.find_at(text, at) {
+            found.push(begins.range());
+            at = begins.end();
+        }
+        found
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn beginnings_are_those_of_the_rule(text in "(www|WWW2|https?|://|a|b9|\\.|\\.|-|\\+|:80|:123456|/|\\?|#|é|中|٣| |_|[a-z]{60,70}|\\PC){0,24}") {
+            let (mut found, mut at) = (Vec::new(), 0);
+            while let Some(begins) = beginning(&text, at) {
+                at = begins.end;
+                found.push(begins);
+            }
+            proptest::prop_assert_eq!(found, by_expression(&text), "{:?}", text);
+        }
     }
 
     #[test]

@@ -196,6 +196,47 @@ pub fn keep_private() {
     linux::keep_private();
 }
 
+/// What becomes of a variable of this process's environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// It stays where it is.
+    Stays,
+    /// It stays for the libraries of this process; nobody else finds it in `/proc/<pid>/environ`.
+    Hidden,
+    /// It goes. Whoever needs it has read it before.
+    Goes,
+}
+
+/// Takes variables out of this process's environment, and their text out of the memory that the kernel shows as
+/// `/proc/<pid>/environ` (overwritten: taking a variable out only takes its pointer out). Does nothing and says `false`
+/// where another thread runs already: it could be reading what is changed here.
+pub fn forget_variables(which: impl Fn(&std::ffi::OsStr) -> Variable) -> bool {
+    #[cfg(target_os = "linux")]
+    if std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() > 1) {
+        return false;
+    }
+    let chosen: Vec<_> = std::env::vars_os()
+        .map(|(name, value)| (which(&name), name, value))
+        .filter(|(what, _, _)| *what != Variable::Stays)
+        .collect();
+    #[cfg(target_os = "linux")]
+    let texts = linux::texts_of(|name| chosen.iter().any(|(_, chosen, _)| chosen == name));
+    for (_, name, _) in &chosen {
+        // SAFETY: no other thread runs (see above; elsewhere the caller is the first thing in `main`), so nobody reads the
+        // environment while it is changed.
+        unsafe { std::env::remove_var(name) };
+    }
+    #[cfg(target_os = "linux")]
+    for text in texts {
+        text.overwrite();
+    }
+    for (_, name, value) in chosen.iter().filter(|(what, _, _)| *what == Variable::Hidden) {
+        // SAFETY: as above. The C library keeps the new text in memory of its own.
+        unsafe { std::env::set_var(name, value) };
+    }
+    true
+}
+
 /// The helper's whole life, when the command line asks for it: `None` otherwise. Call it before any thread starts.
 pub fn helper() -> Option<i32> {
     let mut arguments = std::env::args_os().skip(1);

@@ -50,6 +50,47 @@ fn checked(result: impl Into<i64>) -> io::Result<i64> {
     }
 }
 
+/// The text of one variable, `NAME=value`, where the kernel put it.
+pub struct Text {
+    begin: *mut libc::c_char,
+    length: usize,
+}
+
+impl Text {
+    /// Writes zeros over it. The variable must have been taken out of the environment.
+    pub fn overwrite(self) {
+        for at in 0..self.length {
+            // SAFETY: `begin` is a text of this process's environment of that length (see `texts_of`), which the kernel
+            // puts into writable memory and nobody has freed; no pointer of the environment leads to it any more. Volatile,
+            // because a write that nothing reads would be left out.
+            unsafe { self.begin.add(at).write_volatile(0) };
+        }
+    }
+}
+
+/// The texts of these variables.
+pub fn texts_of(chosen: impl Fn(&std::ffi::OsStr) -> bool) -> Vec<Text> {
+    use std::os::unix::ffi::OsStrExt as _;
+    unsafe extern "C" {
+        static environ: *const *mut libc::c_char;
+    }
+    let mut texts = Vec::new();
+    // SAFETY: the C library's list of pointers to texts that end with a zero, itself ended by a null pointer; the caller is
+    // the only thread, so nothing changes it now.
+    unsafe {
+        let mut entry = environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            let bytes = std::ffi::CStr::from_ptr(*entry).to_bytes();
+            let name = bytes.split(|byte| *byte == b'=').next().unwrap_or_default();
+            if chosen(std::ffi::OsStr::from_bytes(name)) {
+                texts.push(Text { begin: *entry, length: bytes.len() });
+            }
+            entry = entry.add(1);
+        }
+    }
+    texts
+}
+
 /// See [`crate::keep_private`].
 pub fn keep_private() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -46,6 +46,7 @@ mod redelivery;
 #[cfg(target_os = "linux")]
 mod sandbox;
 mod schedule;
+mod secrets;
 mod security;
 mod silence;
 mod skills;

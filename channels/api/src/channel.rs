@@ -1,6 +1,6 @@
 //! The trait every adapter implements, and the facts about its platform.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use async_trait::async_trait;
 
@@ -49,6 +49,12 @@ pub trait Channel: Send + Sync + 'static {
     /// # Errors
     /// Whatever ended it, named by what the supervisor does next.
     async fn run(&self, ctx: ChannelContext) -> Result<(), ChannelError>;
+
+    /// The reply as it may leave. An adapter says nothing here; the gateway stands before every channel and takes out what no
+    /// reply may hold.
+    fn screened<'a>(&self, reply: &'a Reply) -> Cow<'a, Reply> {
+        Cow::Borrowed(reply)
+    }
 
     /// Fits a reply to the platform. Pure; every part fits one platform message; never empty for a non-empty reply.
     fn render(&self, reply: &Reply, level: Level) -> Vec<Part>;

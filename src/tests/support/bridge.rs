@@ -8,7 +8,14 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Bytes, extract::State, http::HeaderMap, http::StatusCode, routing::post};
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::post,
+};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use channel_api::Clock;
 use crawfish::clock::SystemClock;
@@ -227,6 +234,8 @@ fn id_of(message: &Value) -> &str {
 pub enum Fault {
     /// Answers with this status (410: no more, please).
     Status(u16),
+    /// Answers with this status and these words.
+    Says(u16, &'static str),
     /// Breaks the connection without an answer.
     Reset,
     /// Takes its time and then takes it.
@@ -348,7 +357,7 @@ impl Receiver {
     }
 }
 
-async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
     let fault = {
         let mut seen = lock(&shared.seen);
         if let Err(problem) = check(&headers, &body) {
@@ -359,7 +368,7 @@ async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: By
     if let Some(Fault::Slow(time)) = fault {
         tokio::time::sleep(time).await;
     }
-    let taken = !matches!(fault, Some(Fault::Status(300..) | Fault::Reset));
+    let taken = !matches!(fault, Some(Fault::Status(300..) | Fault::Says(300.., _) | Fault::Reset));
     {
         let mut seen = lock(&shared.seen);
         let order = seen.callbacks.len() as u64;
@@ -369,10 +378,11 @@ async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: By
     }
     shared.count.send_modify(|count| *count += 1);
     match fault {
-        Some(Fault::Status(status)) => StatusCode::from_u16(status).expect("a status"),
+        Some(Fault::Status(status)) => StatusCode::from_u16(status).expect("a status").into_response(),
+        Some(Fault::Says(status, words)) => (StatusCode::from_u16(status).expect("a status"), words).into_response(),
         // Ends the connection's task, and with it the connection, without a message to the terminal.
         Some(Fault::Reset | Fault::TakenThenReset) => std::panic::resume_unwind(Box::new("reset")),
-        Some(Fault::Slow(_)) | None => StatusCode::OK,
+        Some(Fault::Slow(_)) | None => StatusCode::OK.into_response(),
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Gateway {
     starts: u64,
     /// `FAILPOINTS` of every start.
     failpoints: Option<String>,
+    /// More variables of its environment.
+    variables: Vec<(String, String)>,
     url: watch::Sender<String>,
     clock: SystemClock,
 }
@@ -62,7 +64,16 @@ impl Gateway {
         let folder = tempfile::Builder::new().prefix("crawfish-journey-").tempdir().expect("a folder can be made");
         let args = ["serve", "--listen", "127.0.0.1:0"].map(str::to_owned).to_vec();
         let (url, _) = watch::channel(String::new());
-        let gateway = Self { folder, child: None, args, starts: 0, failpoints: None, url, clock: SystemClock::new() };
+        let gateway = Self {
+            folder,
+            child: None,
+            args,
+            starts: 0,
+            failpoints: None,
+            variables: Vec::new(),
+            url,
+            clock: SystemClock::new(),
+        };
         if !config.is_empty() {
             gateway.configure(config);
         }
@@ -177,6 +188,11 @@ impl Gateway {
         self.failpoints = Some(points.to_owned());
     }
 
+    /// Sets a variable for every start from now on, and for its commands.
+    pub fn set_variable(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
+    }
+
     async fn wait_for<T>(&mut self, what: &str, ask: impl Fn(&Self) -> Option<T>) -> T {
         let began = self.clock.monotonic();
         loop {
@@ -257,6 +273,7 @@ impl Gateway {
         }
         command.env("LC_ALL", "C.UTF-8").env("KIT_BOOT", self.starts.to_string());
         command.env("RUST_BACKTRACE", "1");
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         if let Some(log) = std::env::var_os("RUST_LOG") {
             command.env("RUST_LOG", log);
         }
