@@ -34,6 +34,7 @@ use ulid::Ulid;
 use crate::{
     egress::{Egress, EgressError},
     os,
+    secrets::Redactor,
     session::SessionKey,
 };
 
@@ -222,6 +223,20 @@ impl MediaFolder {
                 None
             }
             Err(_) => None,
+        }
+    }
+
+    /// Keeps a file that is to be sent, unless it is a text of at most a mebibyte with a secret in it.
+    ///
+    /// # Errors
+    /// Why it is not sent, in a sentence.
+    pub async fn take_in_to_send(&self, file: std::fs::File, redactor: &Redactor) -> Result<MediaRef, String> {
+        const SEARCHED: u64 = 1 << 20;
+        let media = self.take_in(file).await.map_err(|error| error.to_string())?;
+        let bytes = self.small(&media, SEARCHED).await.unwrap_or_default();
+        match redactor.finds(&String::from_utf8_lossy(&bytes)) {
+            false => Ok(media),
+            true => Err("it holds a secret of this gateway".to_owned()),
         }
     }
 

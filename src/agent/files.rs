@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use bytes::Bytes;
-use channel_api::{Attachment, AttachmentKind, MediaError, MediaRef, MediaSource, kind_of};
+use channel_api::{Attachment, AttachmentKind, MediaRef, MediaSource, kind_of};
 
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -194,7 +194,7 @@ impl Agent {
         let opened =
             tokio::task::spawn_blocking(move || tools::open_to_send(&workspace, &readable, &path, asker)).await;
         let Outgoing { file, name, .. } = opened.map_err(|error| error.to_string())??;
-        let media = self.media.take_in(file).await.map_err(|error: MediaError| error.to_string())?;
+        let media = self.media.take_in_to_send(file, &self.works.redactor).await?;
         // The name of a file that came in a chat is ours and says nothing to people.
         let name = Some(name).filter(|name| !name.is_empty());
         Ok(Attachment { kind: kind_of(media.mime.as_deref()), media: Some(media), name, unavailable: None })

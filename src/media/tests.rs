@@ -82,6 +82,20 @@ async fn a_file_is_kept_once_by_content_and_read_back() {
     }
 }
 
+#[tokio::test]
+async fn a_text_with_a_secret_in_it_is_not_taken_in_to_be_sent() {
+    let house = House::new();
+    let (media, redactor) = (house.open(), Redactor::new([&crate::secrets::Secret::new("sk-canary-7f3a9c1e5b2d")]));
+    for (text, sent) in
+        [("a note", true), ("key=sk-canary-7f3a9c1e5b2d", false), ("c2stY2FuYXJ5LTdmM2E5YzFlNWIyZA==", false)]
+    {
+        let path = house.top.path().join("note.txt");
+        disk::write(&path, text).expect("it can be written");
+        let file = disk::File::open(&path).expect("it can be read");
+        assert_eq!(media.take_in_to_send(file, &redactor).await.is_ok(), sent, "{text}");
+    }
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn only_the_gateway_may_read_what_is_kept() {

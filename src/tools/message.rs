@@ -209,7 +209,7 @@ impl Ways {
         let (workspace, readable, asker) = (ctx.workspace.clone(), vec![ctx.media.clone()], ctx.call.asker);
         let opened = tokio::task::spawn_blocking(move || open_to_send(&workspace, &readable, &path, asker)).await;
         let outgoing = opened.map_err(|error| error.to_string())??;
-        let media = self.media.take_in(outgoing.file).await.map_err(|error| error.to_string())?;
+        let media = self.media.take_in_to_send(outgoing.file, &self.redactor).await?;
         let name = Some(outgoing.name).filter(|name| !name.is_empty());
         Ok(Attachment { kind: kind_of(media.mime.as_deref()), media: Some(media), name, unavailable: None })
     }
