@@ -29,6 +29,7 @@ impl Screened {
     fn request<'a>(&self, request: &'a ModelRequest) -> Cow<'a, ModelRequest> {
         let finds = |text: &str| self.redactor.finds(text);
         let held = finds(&request.system)
+            || request.tools.iter().any(|tool| finds(&tool.description))
             || request.messages.iter().any(|message| match message {
                 Message::User { text, .. } | Message::Tool { text, .. } => finds(text),
                 Message::Assistant { text, calls, .. } => {
@@ -40,6 +41,9 @@ impl Screened {
         }
         let mut request = request.clone();
         self.redactor.clean(&mut request.system);
+        for tool in &mut request.tools {
+            self.redactor.clean(&mut tool.description);
+        }
         for message in &mut request.messages {
             match message {
                 Message::User { text, .. } | Message::Tool { text, .. } => drop(self.redactor.clean(text)),

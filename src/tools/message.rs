@@ -124,7 +124,8 @@ impl Tool for SendMessage {
         })?;
         let mut attachments = Vec::with_capacity(files.len());
         for path in files {
-            attachments.push(ways.file(path, ctx).await.map_err(|why| tell(format!("Not sent: {why}")))?);
+            attachments
+                .push(ways.file(path, ctx, &self.redactor).await.map_err(|why| tell(format!("Not sent: {why}")))?);
         }
         let now = ctx.clock.now_ms();
         let reply = Reply { attachments, ..Reply::message(text.clone()) };
@@ -205,11 +206,11 @@ impl Ways {
     }
 
     /// A file of the workspace or of this session, kept among the gateway's own.
-    async fn file(&self, path: String, ctx: &ToolContext) -> Result<Attachment, String> {
+    async fn file(&self, path: String, ctx: &ToolContext, redactor: &Redactor) -> Result<Attachment, String> {
         let (workspace, readable, asker) = (ctx.workspace.clone(), vec![ctx.media.clone()], ctx.call.asker);
         let opened = tokio::task::spawn_blocking(move || open_to_send(&workspace, &readable, &path, asker)).await;
         let outgoing = opened.map_err(|error| error.to_string())??;
-        let media = self.media.take_in_to_send(outgoing.file, &self.redactor).await?;
+        let media = self.media.take_in_to_send(outgoing.file, redactor).await?;
         let name = Some(outgoing.name).filter(|name| !name.is_empty());
         Ok(Attachment { kind: kind_of(media.mime.as_deref()), media: Some(media), name, unavailable: None })
     }
