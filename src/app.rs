@@ -260,7 +260,10 @@ fn models(
 ) -> Result<BTreeMap<String, Arc<dyn Model>>, BuildError> {
     let redactor = redactor(loaded);
     let built = model::config::build_all(sections, clock, &loaded.dir)?;
-    Ok(built.into_iter().map(|(name, model)| (name, secrets::model::Screened::new(model, redactor.clone()))).collect())
+    Ok(built
+        .into_iter()
+        .map(|(name, model)| (name, secrets::model::Screened::before(model, redactor.clone())))
+        .collect())
 }
 
 /// The memories of the agents of this configuration.
@@ -578,12 +581,12 @@ pub fn build_channels(loaded: &Loaded) -> Result<Channels, StartError> {
         let network = channels::network(&section.policy, |path| loaded.path(path)).map_err(section_error)?;
         let build = BuildChannel { id, settings: &section.settings, policy: &section.policy, network: &network };
         let channel =
-            secrets::channel::Screened::new(channels::build(&build).map_err(section_error)?, redactor(loaded));
+            secrets::channel::Screened::before(channels::build(&build).map_err(section_error)?, redactor(loaded));
         let owner = channels::kind(id.kind()).is_some_and(|kind| kind.owners_own);
         entries.push(Entry::new(channel, section.policy.clone(), &config.access, owner));
     }
     for (channel, policy, owner) in http::web::channels(&config.server) {
-        let channel = secrets::channel::Screened::new(channel, redactor(loaded));
+        let channel = secrets::channel::Screened::before(channel, redactor(loaded));
         entries.push(Entry::new(channel, policy, &config.access, owner));
     }
     for entry in &mut entries {

@@ -177,8 +177,8 @@ impl Known {
         let mut forms: BTreeSet<Box<[u8]>> = self.forms.iter().cloned().collect();
         for value in &new {
             let all = forms_of(value);
-            let all = all.iter().map(|form| Box::from(squeezed(form).as_ref()));
-            forms.extend(all.filter(|form: &Box<[u8]>| form.len() >= HEAD));
+            let all = all.iter().map(|form| -> Box<[u8]> { squeezed(form).as_ref().into() });
+            forms.extend(all.filter(|form| form.len() >= HEAD));
         }
         let forms: Vec<Box<[u8]>> = forms.into_iter().collect();
         // In order, those that begin alike are neighbours.

@@ -22,7 +22,7 @@ pub struct Screened {
 
 impl Screened {
     /// Stands before `inner`.
-    pub fn new(inner: Arc<dyn Channel>, redactor: Redactor) -> Arc<dyn Channel> {
+    pub fn before(inner: Arc<dyn Channel>, redactor: Redactor) -> Arc<dyn Channel> {
         Arc::new(Self { inner, redactor })
     }
 

@@ -22,7 +22,7 @@ pub struct Screened {
 
 impl Screened {
     /// Stands before `inner`.
-    pub fn new(inner: Arc<dyn Model>, redactor: Redactor) -> Arc<dyn Model> {
+    pub fn before(inner: Arc<dyn Model>, redactor: Redactor) -> Arc<dyn Model> {
         Arc::new(Self { inner, redactor })
     }
 

@@ -11,7 +11,7 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::support::{
@@ -19,7 +19,7 @@ use crate::support::{
     gateway::{Gateway, client},
     model_server::{Ask, ModelServer, Say, call, text},
     telegram::{self, ADA, Telegram},
-    wait::{SOON, until},
+    wait::SOON,
 };
 
 /// The provider's key.
@@ -158,19 +158,20 @@ async fn assert_nothing_left(gateway: &Gateway, sse: &str, secrets: &[&str]) {
     let ask = |path: String| async move {
         let request = client().get(format!("{}{path}", gateway.url())).bearer_auth(gateway.token());
         let answer = request.send().await.expect("it answers");
-        assert!(answer.status().is_success(), "{path}: {}", answer.status());
+        assert_ne!(answer.status().as_u16(), 401, "{path}");
         answer.text().await.expect("a text")
     };
     for route in ROUTES {
         assert_clean(route, &ask(route.to_owned()).await, &forbidden);
     }
-    let turns: Value = serde_json::from_str(&ask("/api/turns".to_owned()).await).expect("JSON");
-    let turns = turns.as_array().or(turns["turns"].as_array()).cloned().unwrap_or_default();
-    assert!(!turns.is_empty(), "there were turns");
-    for turn in &turns {
-        let id = turn["id"].as_str().or(turn["turn"].as_str()).expect("its id").to_owned();
+    let turns = ask("/api/turns".to_owned()).await;
+    let mut turns: Vec<&str> = turns.split('"').filter(|word| word.starts_with("tn_")).collect();
+    turns.sort_unstable();
+    turns.dedup();
+    assert!(turns.len() > 5, "there were turns: {turns:?}");
+    for id in turns {
         assert_clean("a turn over the API", &ask(format!("/api/turns/{id}")).await, &forbidden);
-        assert_clean("crawfish trace", gateway.cli(&["trace", &id]).await.good(), &forbidden);
+        assert_clean("crawfish trace", gateway.cli(&["trace", id]).await.good(), &forbidden);
     }
     for command in [&["dlq", "list"][..], &["sessions", "list"], &["channels", "list"], &["config", "show"], &["logs"]]
     {
@@ -288,11 +289,7 @@ async fn row_27_no_key_leaves_by_any_way_whatever_a_provider_or_a_person_says() 
     let events = gateway.events(failed["taskId"].as_str().expect("a task")).await;
     assert_clean("an error", &json!(events).to_string(), &forbidden);
     telegram.revoke();
-    until("the channel is down", SOON, async || {
-        let list = gateway.cli(&["channels", "list", "--json"]).await;
-        list.out.contains("401").then_some(())
-    })
-    .await;
+    gateway.logged("Telegram does not accept the token").await;
     let seen = sse.lock().expect("no one panicked").clone();
     assert_nothing_left(&gateway, &seen, &secrets).await;
 }
