@@ -2804,6 +2804,9 @@ catalogue! {
     skill_unseen(path, why) {
         en: "{path} cannot be looked at whole: {why}",
         zh: "{path} 无法完整检查：{why}",
+    }
+}
+
 // Where secrets come from.
 catalogue! {
     config_secret_file_missing() { en: "there is no such file", zh: "没有这个文件" }
