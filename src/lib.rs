@@ -88,3 +88,4 @@ pub mod terminal;
 pub mod untrusted;
 pub mod upkeep;
 pub mod workspace;
+pub mod zip_directory;

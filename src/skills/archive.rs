@@ -23,6 +23,7 @@ use super::pinned;
 use crate::{
     lang::{self, Lang},
     untrusted,
+    zip_directory,
 };
 
 /// How much a skill may be (security.md §3.3 row 19).
@@ -121,10 +122,13 @@ impl From<io::Error> for Refused {
 ///
 /// # Errors
 /// [`Refused`]; the caller throws the folder away.
-pub fn unzip<R: Read + Seek>(reader: R, into: &Path, path: Option<&str>, limits: Limits) -> Result<(), Refused> {
+pub fn unzip<R: Read + Seek>(mut reader: R, into: &Path, path: Option<&str>, limits: Limits) -> Result<(), Refused> {
     let damaged = |error: zip::result::ZipError| Refused::NotAZip(error.to_string());
-    let mut archive = zip::ZipArchive::new(reader).map_err(damaged)?;
     // Counted before anything is kept for each of them.
+    if !zip_directory::is_short(&mut reader, limits.files * 2)? {
+        return Err(Refused::TooMany(limits.files));
+    }
+    let mut archive = zip::ZipArchive::new(reader).map_err(damaged)?;
     if archive.len() > limits.files * 2 {
         return Err(Refused::TooMany(limits.files));
     }
@@ -486,7 +490,7 @@ fn sync_folders(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Cursor;
+    use std::{cell::Cell, io::Cursor, rc::Rc};
 
     use zip::{ZipWriter, write::SimpleFileOptions};
 
@@ -674,6 +678,36 @@ mod tests {
     }
 
     #[cfg(unix)]
+    #[test]
+    fn row_19_an_archive_of_a_million_entries_is_not_opened() {
+        /// Counts what is read of it.
+        struct Counted(Cursor<Vec<u8>>, Rc<Cell<usize>>);
+        impl Read for Counted {
+            fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+                let got = self.0.read(bytes)?;
+                self.1.set(self.1.get() + got);
+                Ok(got)
+            }
+        }
+        impl Seek for Counted {
+            fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+                self.0.seek(to)
+            }
+        }
+        // Entries without a body, all of one byte of name, and the end of the directory that counts them.
+        let entry = [b"PK\x01\x02".as_slice(), &[0; 24], &[1, 0], &[0; 16], b"a"].concat();
+        let mut archive = entry.repeat(60_000);
+        let size = u32::try_from(archive.len()).expect("a small archive").to_le_bytes();
+        archive.extend([b"PK\x05\x06".as_slice(), &[0; 4], &[0x60, 0xea], &[0x60, 0xea], &size, &[0; 6]].concat());
+        let (read, into) = (Rc::default(), tempfile::tempdir().expect("a folder"));
+        let counted = Counted(Cursor::new(archive), Rc::clone(&read));
+        let refused = unzip(counted, into.path(), None, Limits::default()).expect_err("too many entries");
+        assert_eq!(refused, Refused::TooMany(1_000));
+        assert!(read.get() < 300_000, "{} bytes were read of it", read.get());
+        assert!(refused.text(Lang::En).contains("1000"), "{}", refused.text(Lang::En));
+        assert!(refused.text(Lang::Zh).contains("1000"), "{}", refused.text(Lang::Zh));
+    }
+
     #[test]
     fn a_folder_is_copied_without_its_history_and_links_refuse_it() {
         use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -156,8 +156,9 @@ impl<R: Read + Seek> Book<R> {
                 }
                 let mut bytes = Vec::new();
                 file.take(xls::LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-                xls::judge(&bytes).map_err(Ended::Unusable)?;
-                let xls = Xls::new(io::Cursor::new(bytes)).map_err(|error| watch.because(format!("{error}")))?;
+                let container = xls::workbook(&bytes).map_err(Ended::Unusable)?;
+                drop(bytes);
+                let xls = Xls::new(io::Cursor::new(container)).map_err(|error| watch.because(format!("{error}")))?;
                 let sheets = sheets_of(xls.sheets_metadata());
                 Ok(Self { kind: Kind::Xls(Box::new(xls)), sheets, watch: watch.clone(), notes: Vec::new() })
             }
@@ -170,7 +171,6 @@ impl<R: Read + Seek> Book<R> {
         if !package::few_parts(&mut file).map_err(failed)? {
             return Err(Ended::Unusable("its container has too many parts".to_owned()));
         }
-        file.seek(SeekFrom::Start(0)).map_err(failed)?;
         let mut archive = ZipArchive::new(BufReader::new(file))
             .map_err(|error| watch.because(format!("its container is damaged ({error})")))?;
         let (ods, xlsb) = (archive.index_for_name("content.xml"), archive.index_for_name("xl/workbook.bin"));
