@@ -22,8 +22,7 @@ use unicode_normalization::UnicodeNormalization;
 use super::pinned;
 use crate::{
     lang::{self, Lang},
-    untrusted,
-    zip_directory,
+    untrusted, zip_directory,
 };
 
 /// How much a skill may be (security.md §3.3 row 19).
