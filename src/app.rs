@@ -20,6 +20,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+#[cfg(unix)]
+use crate::egress::doorway::Doorways;
 use crate::{
     agent::{Agent, AgentConfig, Agents, SilentReplies, briefing::Briefing, prefix::Prefixes},
     approvals::{ApprovalStore, Approvals},
@@ -241,7 +243,7 @@ pub fn tool_parts(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Parts {
     let egress = config.web_fetch.enabled.then(|| Arc::new(Egress::new(&config.web_fetch, env, Arc::clone(clock))));
     let search = WebSearch::of(&config.web_search, &config.web_fetch, env, clock).map(Arc::new);
     let redactor = redactor(loaded);
-    let commands = commands(loaded).within(bounds(loaded));
+    let commands = commands(loaded).within(bounds(loaded, clock));
     Parts { config, commands, redactor, egress, search, subagents, ..Parts::default() }
 }
 
@@ -372,7 +374,7 @@ pub fn open_mcp(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Mcp {
         fake_ip: loaded.config.tools.web_fetch.fake_ip,
         env: Box::new(move |name| env.get(name).map(str::to_owned)),
         redactor: redactor(loaded),
-        sandbox: sandbox(loaded),
+        sandbox: open_sandbox(loaded, clock),
         clock: Arc::clone(clock),
     };
     Mcp::new(&loaded.config.mcp, &common)
@@ -391,11 +393,27 @@ pub fn sandbox(loaded: &Loaded) -> Sandbox {
     Sandbox::new(kept.collect(), workspace_dir(loaded))
 }
 
-fn bounds(loaded: &Loaded) -> Bounds {
+/// The same, with a way to the hosts that are opened to what it confines.
+fn open_sandbox(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Sandbox {
+    #[cfg(unix)]
+    return sandbox(loaded).with_ways(doorways(loaded, clock));
+    #[cfg(not(unix))]
+    {
+        let _ = clock;
+        sandbox(loaded)
+    }
+}
+
+#[cfg(unix)]
+fn doorways(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Doorways {
+    Doorways::new(loaded.data_dir().join("doorways"), &loaded.config.tools.web_fetch, Arc::clone(clock))
+}
+
+fn bounds(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Bounds {
     let exec = &loaded.config.tools.exec;
     let read = exec.read.iter().map(|path| loaded.path(path)).collect();
     let network = if exec.network == crate::tools::exec::Network::Open { Network::Host } else { Network::Off };
-    Bounds { sandbox: sandbox(loaded), wanted: exec.sandbox, network, read }
+    Bounds { sandbox: open_sandbox(loaded, clock), wanted: exec.sandbox, network, hosts: exec.own_hosts(), read }
 }
 
 /// By which the processes of the gateway with this data folder are known.
@@ -614,6 +632,8 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     let token = data.token()?;
     crawfish_sandbox::keep_private();
     crate::os::sweep_private_folders();
+    #[cfg(unix)]
+    doorways(loaded, &clock).sweep();
     let store = open_store(loaded).await?;
     let channels = build_channels(loaded)?;
     channel_api::crash_point!("recover.begun");

@@ -13,7 +13,10 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
+#[cfg(unix)]
+use crate::egress::doorway::Doorways;
 use crate::{
+    egress::hosts::Host,
     lang::{self, Lang},
     os::{self, Launch},
 };
@@ -80,7 +83,11 @@ impl Wanted {
 
 /// The sandbox of this gateway. Clones share what was found.
 #[derive(Clone, Debug)]
-pub struct Sandbox(Arc<Inner>);
+pub struct Sandbox {
+    inner: Arc<Inner>,
+    #[cfg(unix)]
+    ways: Option<Doorways>,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -100,6 +107,10 @@ pub struct Reachable {
     pub read: Vec<PathBuf>,
     /// Whom it may reach.
     pub network: Network,
+    /// The hosts that are open to it where `network` is off, through a doorway of its own.
+    pub hosts: Vec<Host>,
+    /// The MCP server that it is, if it is one.
+    pub server: Option<String>,
     /// Sizes.
     pub limits: Limits,
 }
@@ -107,13 +118,24 @@ pub struct Reachable {
 impl Sandbox {
     /// The sandbox of a gateway with these private files, the data folder first.
     pub fn new(kept: Vec<PathBuf>, workspace: PathBuf) -> Self {
-        Self(Arc::new(Inner { kept, workspace, found: OnceCell::new() }))
+        Self {
+            inner: Arc::new(Inner { kept, workspace, found: OnceCell::new() }),
+            #[cfg(unix)]
+            ways: None,
+        }
+    }
+
+    /// The same, which can open hosts to what it confines.
+    #[cfg(unix)]
+    #[must_use]
+    pub fn with_ways(self, ways: Doorways) -> Self {
+        Self { ways: Some(ways), ..self }
     }
 
     /// What this machine has: tried once.
     pub async fn found(&self) -> &Found {
-        let inner = Arc::clone(&self.0);
-        self.0
+        let inner = Arc::clone(&self.inner);
+        self.inner
             .found
             .get_or_init(|| async move {
                 let tried = tokio::task::spawn_blocking(move || try_out(&inner)).await;
@@ -124,11 +146,11 @@ impl Sandbox {
 
     /// What is known so far.
     pub fn known(&self) -> Option<&Found> {
-        self.0.found.get()
+        self.inner.found.get()
     }
 
     /// Makes a command into one that starts as `ruling` says. Its environment and folder are those it has now, but for the
-    /// home and the folder of temporary files.
+    /// home and the folder of temporary files. Needs a running runtime where hosts are open to it.
     ///
     /// # Errors
     /// In a sentence: a folder holds what nobody may reach, or something cannot be made.
@@ -152,12 +174,12 @@ impl Sandbox {
         // What is not there needs no permission.
         let mut read: Vec<PathBuf> = reach.read.iter().filter_map(|path| real(path).ok()).collect();
         read.extend(self.installations());
-        for kept in self.0.kept.iter().filter_map(|kept| real(kept).ok()) {
+        for kept in self.inner.kept.iter().filter_map(|kept| real(kept).ok()) {
             if let Some(holds) = write.iter().find(|folder| kept.starts_with(folder)) {
                 return Err(lang::sandbox_holds(Lang::En, holds.display(), kept.display()));
             }
         }
-        read.retain(|path| !self.0.kept.iter().any(|kept| kept.starts_with(path)));
+        read.retain(|path| !self.inner.kept.iter().any(|kept| kept.starts_with(path)));
         let cwd = real(plain.get_current_dir().unwrap_or(&home))?;
         let name = plain.get_program().to_str().ok_or("the program's name is no UTF-8")?;
         let program = if name.contains('/') { Some(cwd.join(name)) } else { os::program(name) };
@@ -172,12 +194,22 @@ impl Sandbox {
         helper.env("HOME", &home);
         let shown: &Path = if level == Level::L3 { Path::new("/tmp") } else { tmp.path() };
         helper.env("TMPDIR", shown);
-        if let Network::Through(_) = reach.network {
+        let doorway = match (&self.ways, reach.network == Network::Off && !reach.hosts.is_empty()) {
+            (Some(ways), true) => {
+                let opened = ways.open_for(reach.hosts, reach.server);
+                Some(opened.map_err(|error| format!("the way to its hosts: {error}"))?)
+            }
+            _ => None,
+        };
+        if doorway.is_some() {
             let proxy = format!("http://{}", crawfish_sandbox::RELAY);
             for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"] {
                 helper.env(name, &proxy);
             }
+            // Node.js looks at them only when it is told to (from 22.21 and 24 on).
+            helper.env("NODE_USE_ENV_PROXY", "1");
         }
+        let network = doorway.as_ref().map_or(reach.network, |doorway| Network::Through(doorway.path().to_owned()));
         let orders = Confinement {
             level,
             task: Task::Run(program, argv),
@@ -185,10 +217,10 @@ impl Sandbox {
             write,
             read,
             tmp: tmp.path().to_owned(),
-            network: reach.network,
+            network,
             limits: reach.limits,
         };
-        Ok(Launch::confined(helper.into(), control, orders, tmp))
+        Ok(Launch::confined(helper.into(), control, orders, tmp, doorway))
     }
 
     /// The folders of the search path that are not the system's, each with the libraries beside it. Programs and nothing

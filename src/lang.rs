@@ -2847,3 +2847,27 @@ mod tests {
         assert_eq!(Lang::Zh.reasons(["一", "二"]), "一；二");
     }
 }
+
+// What of the network is open to commands.
+catalogue! {
+    door_exec_hosts() {
+        en: "commands reach no host but those of the skills in use",
+        zh: "除了正在使用的技能的主机，命令不能访问任何主机",
+    }
+    door_exec_network_wide() {
+        en: "the owner's commands reach the whole network of this machine, private addresses included",
+        zh: "主人的命令可以访问本机的整个网络，包括内网地址",
+    }
+    doctor_exec_no_hosts() {
+        en: "commands reach the hosts of the skills that their turn has read, and no others; more: [tools.exec] network = \"hosts\", hosts = [\"example.org\"]",
+        zh: "命令只能访问本轮对话所读技能的主机；开放更多：[tools.exec] network = \"hosts\", hosts = [\"example.org\"]",
+    }
+    doctor_exec_hosts(hosts) {
+        en: "commands reach {hosts}, the hosts of the skills that their turn has read, and no others",
+        zh: "命令只能访问 {hosts} 以及本轮对话所读技能的主机",
+    }
+    doctor_exec_open() {
+        en: "commands reach the whole network of this machine: [tools.exec] network = \"open\"",
+        zh: "命令可以访问本机的整个网络：[tools.exec] network = \"open\"",
+    }
+}

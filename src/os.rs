@@ -15,6 +15,9 @@ use tokio::{
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
 };
 
+#[cfg(unix)]
+use crate::egress::doorway::Doorway;
+
 /// Waits for one request to stop: SIGINT or SIGTERM, or Ctrl-C where there are no signals.
 ///
 /// # Errors
@@ -379,8 +382,9 @@ impl Launch {
         control: crawfish_sandbox::Control,
         orders: crawfish_sandbox::Confinement,
         tmp: PrivateFolder,
+        doorway: Option<Doorway>,
     ) -> Self {
-        Self { command, confined: Some((Held { control, _tmp: tmp }, orders)) }
+        Self { command, confined: Some((Held { control, _tmp: tmp, doorway }, orders)) }
     }
 }
 
@@ -389,6 +393,8 @@ impl Launch {
 struct Held {
     control: crawfish_sandbox::Control,
     _tmp: PrivateFolder,
+    /// Its way to the hosts that are open to it.
+    doorway: Option<Doorway>,
 }
 
 /// How long the helper may take to end what it looks after.
@@ -405,6 +411,7 @@ pub struct Started {
     ended: bool,
     #[cfg(unix)]
     held: Option<Held>,
+    offline: bool,
     told: crawfish_sandbox::Report,
 }
 
@@ -564,6 +571,10 @@ impl Started {
         let child = command.spawn()?;
         drop(command);
         #[cfg(unix)]
+        let offline = confined.as_ref().is_some_and(|(_, orders)| orders.network == crawfish_sandbox::Network::Off);
+        #[cfg(not(unix))]
+        let offline = false;
+        #[cfg(unix)]
         let held = match confined {
             None => None,
             Some((held, orders)) => {
@@ -583,6 +594,7 @@ impl Started {
             ended: false,
             #[cfg(unix)]
             held,
+            offline,
             told: crawfish_sandbox::Report::default(),
         })
     }
@@ -626,6 +638,28 @@ impl Started {
     /// What the helper of a confined command has told so far; complete once the command has ended.
     pub fn report(&self) -> &crawfish_sandbox::Report {
         &self.told
+    }
+
+    /// Whether it is confined to a place without any network.
+    pub fn is_offline(&self) -> bool {
+        self.offline
+    }
+
+    /// What is to be told of the hosts it reached for and was refused, a line each.
+    pub fn note(&self) -> Option<String> {
+        #[cfg(unix)]
+        if let Some(doorway) = self.held.as_ref().and_then(|held| held.doorway.as_ref()) {
+            return match self.told.no_way {
+                true => Some(
+                    "[crawfish: the hosts that are open to this command could not be opened, because this machine's kernel \
+                     or container keeps system calls from being answered by others (docs/sandbox.md); it ran without a \
+                     network; tell the user]"
+                        .to_owned(),
+                ),
+                false => doorway.note(),
+            };
+        }
+        None
     }
 
     fn hear(&mut self) {

@@ -16,6 +16,7 @@ use crate::{
     },
     lang::{self, Lang},
     terminal,
+    tools::exec::Network,
 };
 
 /// How the first owner comes in where strangers get a code.
@@ -114,6 +115,11 @@ pub fn doors(config: &Config, lang: Lang) -> Vec<Door> {
     if config.tools.exec.enabled {
         if config.tools.exec.sandbox == Wanted::Off {
             add(Wide, "exec", lang::door_exec_wide(lang), "[tools.exec] sandbox = \"auto\"");
+        } else if config.tools.exec.network == Network::Open {
+            add(Wide, "exec.network", lang::door_exec_network_wide(lang), "[tools.exec] network = \"hosts\"");
+        } else if config.tools.exec.own_hosts().is_empty() {
+            let line = "[tools.exec] network = \"hosts\", hosts = [\"example.org\"]";
+            add(Closed, "exec.hosts", lang::door_exec_hosts(lang), line);
         }
     } else {
         add(Closed, "exec", lang::door_exec(lang), "[tools.exec] enabled = true");
@@ -548,6 +554,14 @@ mod tests {
         let channel = doors(&loaded(""), Lang::En).swap_remove(1).line;
         assert!(channel.contains("[channels.telegram.main]") && channel.contains("[channels.webhook.bridge]"));
         assert!(!names("[tools.exec]\nenabled = true\n").contains(&"exec".to_owned()), "on, it is confined");
+        let network = |more: &str| {
+            let all = names(&format!("[tools.exec]\nenabled = true\n{more}"));
+            all.into_iter().filter(|name| name.starts_with("exec.")).collect::<Vec<_>>()
+        };
+        assert_eq!(network(""), ["exec.hosts"]);
+        assert_eq!(network("hosts = [\"example.org\"]\n"), ["exec.hosts"], "a list that does not count opens nothing");
+        assert!(network("network = \"hosts\"\nhosts = [\"example.org\"]\n").is_empty());
+        assert_eq!(network("network = \"open\"\n"), ["exec.network"]);
         let open = "[tools.exec]\nenabled = true\nsandbox = \"off\"\n";
         assert!(names(open).contains(&"exec".to_owned()), "without a sandbox, it stands wide open");
         let webhook = "[channels.webhook.bridge]\ntoken = \"0123456789abcdef0123456789abcdef\"\n";

@@ -91,31 +91,44 @@ impl Doorways {
         Self { folder, lookup, rules, upstream, clock }
     }
 
-    /// Opens a doorway to these hosts. Needs a running runtime.
+    /// Opens a doorway to these hosts for a command of the owner's. Needs a running runtime.
     ///
     /// # Errors
     /// Those of the file system: nothing is open then.
     pub fn open(&self, hosts: Vec<Host>) -> io::Result<Doorway> {
+        self.open_for(hosts, None)
+    }
+
+    /// The same for the MCP server of this name, if it is one.
+    ///
+    /// # Errors
+    /// As [`Doorways::open`].
+    pub fn open_for(&self, hosts: Vec<Host>, server: Option<String>) -> io::Result<Doorway> {
         os::create_private_dir(&self.folder)?;
-        let mut path = self.folder.join(Ulid::generate().to_string());
-        let mut own_folder = None;
-        if path.as_os_str().len() > LONGEST_PATH {
-            // The data folder lies too deep. A folder of a name that nobody can guess, made here or not at all.
-            let folder = std::env::temp_dir().join(format!("crawfish-{}", Ulid::generate()));
-            let mut builder = std::fs::DirBuilder::new();
-            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-            builder.create(&folder)?;
-            path = folder.join("s");
-            own_folder = Some(folder);
-        }
+        let near = self.folder.join(Ulid::generate().to_string());
+        let bound = if near.as_os_str().len() > LONGEST_PATH { None } else { UnixListener::bind(&near).ok() };
+        let (path, own_folder, listener) = match bound {
+            Some(listener) => (near, None, listener),
+            None => {
+                // The data folder lies too deep, or where there are no sockets (a mounted disk of another system). A folder
+                // of a name that nobody can guess, made here or not at all.
+                let folder = std::env::temp_dir().join(format!("crawfish-{}", Ulid::generate()));
+                let mut builder = std::fs::DirBuilder::new();
+                std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+                builder.create(&folder)?;
+                let path = folder.join("s");
+                let listener = UnixListener::bind(&path).inspect_err(|_| drop(std::fs::remove_dir(&folder)))?;
+                (path, Some(folder), listener)
+            }
+        };
         let shared = Arc::new(Shared {
             hosts,
+            server,
             ways: self.clone(),
             slots: Arc::new(Semaphore::new(AT_ONCE)),
             count: Count::default(),
         });
         let mut doorway = Doorway { path, own_folder, shared: Arc::clone(&shared), serving: JoinSet::new() };
-        let listener = UnixListener::bind(&doorway.path)?;
         std::fs::set_permissions(&doorway.path, std::fs::Permissions::from_mode(0o600))?;
         doorway.serving.spawn(accept(listener, shared));
         Ok(doorway)
@@ -182,6 +195,8 @@ impl fmt::Debug for Doorway {
 /// What the connections of a doorway share.
 struct Shared {
     hosts: Vec<Host>,
+    /// Whose it is, when it is an MCP server's.
+    server: Option<String>,
     ways: Doorways,
     slots: Arc<Semaphore>,
     count: Count,
@@ -257,17 +272,21 @@ impl Shared {
         let place = format!("{name}:{port}");
         let Some(open) = hosts::opened(&self.hosts, name, port) else {
             tracing::debug!(host = %place, "a command was refused a host");
-            return Err(self.refused(format!(
-                "crawfish: {place} is not open to this command; a skill's hosts are open once its SKILL.md was read in this \
-                 turn and, if it is installed, the owner ran `crawfish skills grant NAME`; other hosts the owner opens with \
-                 [tools.exec] network = \"hosts\", hosts = [\"{}\"]; tell the user",
-                if matches!(port, 80 | 443) { name } else { &place },
-            )));
+            let line = self.line(if matches!(port, 80 | 443) { name } else { &place });
+            return Err(self.refused(match &self.server {
+                Some(server) => format!("crawfish: {place} is not open to the MCP server {server}; the owner opens it with {line}"),
+                None => format!(
+                    "crawfish: {place} is not open to this command; a skill's hosts are open once its SKILL.md was read in \
+                     this turn and, if it is installed, the owner ran `crawfish skills grant NAME`; other hosts the owner \
+                     opens with {line}; tell the user"
+                ),
+            }));
         };
         let private = || {
             self.refused(format!(
                 "crawfish: {place} leads into a private network, and it was not opened for that; the owner opens it with \
-                 [tools.exec] network = \"hosts\", hosts = [\"{place}\"]; tell the user"
+                 {}; tell the user",
+                self.line(&place)
             ))
         };
         if open == Open::Public && !address::is_public_host(name, request.ip) {
@@ -306,10 +325,19 @@ impl Shared {
         Ok((request, far))
     }
 
+    /// The line of the configuration that opens a host.
+    fn line(&self, host: &str) -> String {
+        match &self.server {
+            Some(server) => format!("[mcp.servers.{server}] hosts = [\"{host}\"]"),
+            None => format!("[tools.exec] network = \"hosts\", hosts = [\"{host}\"]"),
+        }
+    }
+
     fn refused(&self, line: String) -> Refusal {
         let mut refused = self.count.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if refused.len() < REMEMBERED {
-            refused.insert(line.clone());
+        if refused.len() < REMEMBERED && refused.insert(line.clone()) && self.server.is_some() {
+            // Nobody reads what a server's program is told.
+            tracing::warn!("{line}");
         }
         Refusal("403 Forbidden", line)
     }

@@ -9,7 +9,7 @@ use reqwest::Url;
 use serde::Deserialize;
 
 use crate::{
-    egress::Proxy,
+    egress::{Proxy, hosts},
     lang::{self, Lang},
     policy::Role,
     secrets::Secret,
@@ -40,6 +40,9 @@ pub struct ServerConfig {
     pub sandbox: crate::confinement::Wanted,
     /// Whether the program may reach the network.
     pub network: bool,
+    /// The hosts that are open to the program while it may not: `example.org`, `*.example.org`, `nas.local:5000`.
+    #[serde(deserialize_with = "hosts::list")]
+    pub hosts: Vec<String>,
     /// What the program may read besides its own installation, relative to the configuration file.
     pub read: Vec<String>,
     /// Folders the program may change besides the one it starts in, relative to the configuration file.
@@ -74,6 +77,7 @@ impl Default for ServerConfig {
             cwd: None,
             sandbox: crate::confinement::Wanted::Auto,
             network: false,
+            hosts: Vec::new(),
             read: Vec::new(),
             write: Vec::new(),
             url: None,

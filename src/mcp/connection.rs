@@ -46,7 +46,10 @@ use super::{
 };
 use crate::{
     confinement::{Limits, Network, Reachable, Ruling, Sandbox, Wanted, installation_of},
-    egress::Egress,
+    egress::{
+        Egress,
+        hosts::{By, Host},
+    },
     lang::Lang,
     os::{self, Started},
     secrets::Redactor,
@@ -235,6 +238,8 @@ impl Reach {
             write,
             read,
             network: if self.config.network { Network::Host } else { Network::Off },
+            hosts: self.config.hosts.iter().filter_map(|written| Host::read(written, By::Owner)).collect(),
+            server: Some(self.name.clone()),
             limits: Limits { cpu_s: None, memory: None, file: Some(1 << 30), open_files: Some(1_024), processes: 512 },
         }
     }

@@ -46,7 +46,7 @@ pub enum Network {
     /// Nobody.
     #[default]
     Off,
-    /// What the gateway's proxy lets through: its unix socket. Needs [`Level::L3`].
+    /// What the gateway's proxy lets through: its unix socket. Needs [`Level::L2`].
     Through(PathBuf),
     /// The network of the machine.
     Host,
@@ -128,6 +128,8 @@ pub struct Report {
     pub left_running: bool,
     /// There were more processes than allowed, and all were ended.
     pub too_many: bool,
+    /// The way to the proxy could not be opened, and it ran without any network.
+    pub no_way: bool,
     /// The command was not started, and why.
     pub failed: Option<String>,
 }
@@ -139,6 +141,7 @@ pub fn report(written: &[u8]) -> Report {
         match byte {
             b'L' => report.left_running = true,
             b'B' => report.too_many = true,
+            b'N' => report.no_way = true,
             _ => {
                 report.failed = Some(String::from_utf8_lossy(&written[n..]).trim_start_matches('E').to_owned());
                 break;

@@ -16,6 +16,7 @@ use std::{
 
 use crate::{Confinement, Level, Limits, NOT_CONFINED, Network, Task};
 
+mod calls;
 mod mounts;
 mod probe;
 mod relay;
@@ -154,8 +155,8 @@ fn run(control: &OwnedFd) -> Step<i32> {
     let status = match orders.level {
         Level::L0 => return Err("there is no level to confine it to".to_owned()),
         Level::L3 => in_namespaces(&orders, control)?,
-        Level::L1 | Level::L2 if matches!(orders.network, Network::Through(_)) => {
-            return Err("a way through the proxy needs namespaces".to_owned());
+        Level::L1 if matches!(orders.network, Network::Through(_)) => {
+            return Err("a way through the proxy needs level 2".to_owned());
         }
         Level::L1 | Level::L2 => plainly(&orders, control)?,
     };
@@ -296,7 +297,7 @@ fn first_process(orders: &Confinement, control: &OwnedFd, root: bool) -> Step<i3
     place.enter()?;
     // SAFETY: a constant string and its length.
     unsafe { libc::sethostname(c"sandbox".as_ptr(), 7) };
-    let Some(command) = fork()? else { end_child(control, become_command(orders, control)) };
+    let Some(command) = fork()? else { end_child(control, become_command(orders, control, None)) };
     let_go_of_pipes();
     if let Some(relay) = relay {
         relay.run()?;
@@ -333,8 +334,13 @@ fn plainly(orders: &Confinement, control: &OwnedFd) -> Step<i32> {
         // The kernel counts all of a user's processes.
         orders.limits.processes += of_user();
     }
-    let Some(command) = fork()? else { end_child(control, become_command(&orders, control)) };
+    let (taker, passing) = calls::prepare(&orders)?.unzip();
+    let Some(command) = fork()? else { end_child(control, become_command(&orders, control, passing)) };
     let_go_of_pipes();
+    drop(passing);
+    if let Some(taker) = taker {
+        taker.run()?;
+    }
     let count = root.then_some(count_descendants as fn() -> u64);
     let kill = move || {
         // SAFETY: numbers only. Within a scope of signals, -1 is what is in it: at once, so that nothing forks away. The
@@ -475,7 +481,7 @@ fn has_children() -> bool {
 }
 
 /// Confines this process and becomes the command.
-fn become_command(orders: &Confinement, control: &OwnedFd) -> Step<i32> {
+fn become_command(orders: &Confinement, control: &OwnedFd, passing: Option<OwnedFd>) -> Step<i32> {
     step("the folder", std::env::set_current_dir(&orders.cwd))?;
     // SAFETY: numbers only.
     let keeper = unsafe {
@@ -493,7 +499,14 @@ fn become_command(orders: &Confinement, control: &OwnedFd) -> Step<i32> {
     // SAFETY: numbers only.
     step("no_new_privs", checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }))?;
     rules::confine(orders)?;
-    let filter = syscalls::Filter { network: &orders.network, level: orders.level, keeper };
+    let mut network = &orders.network;
+    if let Some(passing) = passing
+        && calls::give_away(&passing).is_err()
+    {
+        tell(control, b"N");
+        network = &Network::Off;
+    }
+    let filter = syscalls::Filter { network, level: orders.level, keeper };
     match &orders.task {
         Task::Run(program, argv) => {
             let mut command = Command::new(program);

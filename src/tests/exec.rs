@@ -156,13 +156,25 @@ async fn commands_are_the_owners_and_notes_never_reach_another_chat() {
     model.assert_strict_order();
 }
 
+/// Where a child could find what its parents know.
+const LOOKS: &str = "env; cat ../config.toml ../data/token; cat /proc/$PPID/environ /proc/[0-9]*/environ \
+    /proc/[0-9]*/cmdline /proc/self/environ | tr '\\0' '\\n'; strings /proc/$PPID/mem 2>&1 | head -c 2000; \
+    gdb -p $PPID -batch 2>&1 | head -5; ulimit -c; ls /proc/self/fd";
+
 #[tokio::test]
-async fn a_command_shows_no_key_and_no_token() {
+async fn row_25_a_command_finds_no_key_and_no_token_in_any_process() {
     let (gateway, model) = set_up(ON, |ask| match ask.round() {
-        0 => exec("c1", &json!({ "command": "env; cat ../config.toml ../data/token" })),
+        0 => exec("c1", &json!({ "command": LOOKS })),
         _ => text("seen"),
     })
     .await;
+    #[cfg(target_os = "linux")]
+    {
+        let pid = gateway.pid().expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("it is there");
+        let core = status.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");
+        assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+    }
     assert_eq!(gateway.answer("look", None).await, "seen");
     let last = model.asks().pop().expect("asked");
     let result = last.results()[0];

@@ -3,11 +3,19 @@
 
 use std::{
     fs,
-    io::Read as _,
+    io::{Read as _, Write as _},
     net::TcpListener,
-    os::unix::{fs::PermissionsExt as _, net::UnixListener, process::CommandExt as _},
+    os::unix::{
+        fs::PermissionsExt as _,
+        net::{UnixListener, UnixStream},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -24,6 +32,7 @@ struct House {
     level: Level,
     user: Option<u32>,
     limits: Limits,
+    network: Network,
 }
 
 /// How a command ended.
@@ -57,7 +66,7 @@ impl House {
         }
         fs::set_permissions(top.path(), fs::Permissions::from_mode(0o755)).expect("its mode");
         let limits = Limits { processes: 64, ..Limits::default() };
-        Self { top, level, user, limits }
+        Self { top, level, user, limits, network: Network::Off }
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -74,7 +83,7 @@ impl House {
             write: vec![self.at("workspace")],
             read: vec![self.at("skills")],
             tmp: self.at("tmp"),
-            network: Network::Off,
+            network: self.network.clone(),
             limits: self.limits,
         }
     }
@@ -83,6 +92,11 @@ impl House {
         let (mut command, control) = crawfish_sandbox::helper_command(Path::new(BINARY)).expect("a socket");
         command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", self.at("workspace"));
         command.env("TMPDIR", if self.level == Level::L3 { "/tmp".into() } else { self.at("tmp") });
+        if let Network::Through(_) = self.network {
+            for name in ["http_proxy", "https_proxy"] {
+                command.env(name, format!("http://{}", crawfish_sandbox::RELAY));
+            }
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(user) = self.user {
             command.uid(user).gid(user);
@@ -238,6 +252,127 @@ fn sixty_ways_out_are_closed() {
             assert_eq!(text == "CANARY-0123456789\n", whole, "{file}");
         }
         assert!(!house.at("data/new").exists());
+    }
+}
+
+/// A gateway's proxy that answers everything with the first line of what it was asked, and counts who came.
+struct Door(Arc<AtomicUsize>);
+
+impl Door {
+    /// Listens at this path, which the command's user may connect to.
+    fn at(path: &Path) -> Self {
+        let listener = UnixListener::bind(path).expect("a socket");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("its mode");
+        let came = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&came);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                counted.fetch_add(1, Ordering::SeqCst);
+                std::thread::spawn(move || answer(stream));
+            }
+        });
+        Self(came)
+    }
+
+    fn came(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+fn answer(mut stream: UnixStream) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        if stream.read_exact(&mut byte).is_err() {
+            return;
+        }
+        head.extend(byte);
+    }
+    let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
+    let body = format!("through {line}");
+    let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    let _ = stream.write_all((head + &body).as_bytes());
+}
+
+/// Ways past the proxy, besides those to everywhere. Each prints `OPEN` when it works.
+const PAST: &[&str] = &[
+    "curl -sS --noproxy '*' -m 2 http://127.0.0.1:@PORT@/ && echo OPEN",
+    "python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"$TOP/other\"); print(\"OP\" + \"EN\")'",
+    "python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"$TOP/door\"); print(\"OP\" + \"EN\")'",
+    "python3 -c 'import socket; s = socket.socket(); s.sendto(b\"x\", 0x20000000, (\"127.0.0.1\", @PORT@)); print(\"OP\" + \"EN\")'",
+    "python3 -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); s.connect((\"127.0.0.1\", @PORT@)); print(\"OP\" + \"EN\")'",
+    "python3 -c 'import socket; s = socket.create_connection((\"127.0.0.1\", 3128)); s.close(); s = socket.socket(); s.settimeout(2); s.connect((\"127.0.0.1\", @PORT@)); print(\"OP\" + \"EN\")'",
+    // A connection that was given, led elsewhere.
+    "python3 -c 'import ctypes, socket, struct; s = socket.create_connection((\"127.0.0.1\", 3128)); l = ctypes.CDLL(None); l.connect(s.fileno(), struct.pack(\"=H14x\", 0), 16); s.connect((\"127.0.0.1\", @PORT@)); print(\"OP\" + \"EN\")'",
+    // An address that changes under the eyes of who looks at it.
+    "python3 - <<'END'\nimport ctypes, socket, struct, threading, time\nl = ctypes.CDLL(None)\ngood = struct.pack('!H4s8x', 3128, socket.inet_aton('127.0.0.1'))\nbad = struct.pack('!H4s8x', @PORT@, socket.inet_aton('127.0.0.1'))\naddress = ctypes.create_string_buffer(struct.pack('=H', 2) + good, 16)\non = True\ndef flip():\n    while on:\n        ctypes.memmove(ctypes.addressof(address) + 2, bad, 14)\n        ctypes.memmove(ctypes.addressof(address) + 2, good, 14)\nt = threading.Thread(target=flip)\nt.start()\nfor n in range(60):\n    s = socket.socket()\n    l.connect(s.fileno(), address, 16)\n    s.close()\non = False\nt.join()\nEND",
+];
+
+#[test]
+fn what_is_opened_goes_through_the_proxy_and_nothing_past_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("it does not wait");
+    let port = listener.local_addr().expect("bound").port().to_string();
+    for mut house in houses() {
+        let (door, other) = (Door::at(&house.at("door")), Door::at(&house.at("other")));
+        let socket = UnixListener::bind(house.at("socket")).expect("a socket");
+        fs::set_permissions(house.at("socket"), fs::Permissions::from_mode(0o777)).expect("its mode");
+        house.network = Network::Through(house.at("door"));
+        for (script, told) in [
+            ("curl -sS http://a.test/one", "through GET http://a.test/one HTTP/1.1"),
+            ("for n in 1 2 3; do curl -sS http://a.test/$n & done; wait; echo; echo all", "all"),
+            ("curl -sS -m 5 https://a.test/ -o /dev/null; echo code $?", "code "),
+            ("wget -qO- http://a.test/two", "through GET http://a.test/two HTTP/1.1"),
+            (
+                "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://a.test/three\").read().decode())'",
+                "through GET http://a.test/three HTTP/1.1",
+            ),
+            ("git ls-remote http://a.test/r 2>&1; echo asked", "asked"),
+            (
+                "python3 -c 'import asyncio\nasync def f():\n    r, w = await asyncio.open_connection(\"127.0.0.1\", 3128)\n    w.write(b\"GET http://a.test/four HTTP/1.1\\r\\n\\r\\n\")\n    print((await r.read()).decode())\nasyncio.run(f())'",
+                "through GET http://a.test/four HTTP/1.1",
+            ),
+            (
+                "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET http://a.test/five HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3",
+                "through GET http://a.test/five HTTP/1.1",
+            ),
+        ] {
+            let before = door.came();
+            let ran = house.run(script);
+            let who = format!("{} as {:?}: {script}: {}", house.level, house.user, ran.out);
+            assert!(ran.out.contains(told) && ran.report.failed.is_none() && !ran.report.no_way, "{who}");
+            assert!(door.came() > before, "{who}");
+        }
+        // `curl` asks the proxy, which is the gateway's to judge; a network of its own has a loopback that leads nowhere.
+        let own = |escape: &&&str| house.level == Level::L3 && (escape.contains("/udp/") || escape.contains("_DGRAM"));
+        let escapes = ESCAPES.iter().filter(|escape| !escape.starts_with("curl ") && !own(escape));
+        for escape in escapes.chain(PAST) {
+            let script = escape.replace("@PORT@", &port).replace("@GATEWAY@", &std::process::id().to_string());
+            let ran = house.run(&script);
+            let who = format!("{} as {:?}: {escape}: {}", house.level, house.user, ran.out);
+            assert_eq!(ran.report.failed, None, "{who}");
+            assert!(!ran.out.contains("OPEN") && !ran.out.contains("CANARY"), "{who}");
+            assert!(listener.accept().is_err(), "somebody came: {who}");
+        }
+        assert_eq!(other.came(), 0, "{}: another command's proxy", house.level);
+        // What it leaves running ends with it, and with that its connections.
+        let tag = format!("5{}.25", std::process::id());
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/3128; (setsid sleep {tag} &)\nsleep 0.1; echo left");
+        assert!(house.run(&script).report.left_running);
+        assert_eq!(processes(&tag), 0);
+        if house.level == Level::L2 {
+            for script in [
+                "python3 -c 'import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 0)); print(\"OP\" + \"EN\")'",
+                "python3 -c 'import socket; s = socket.socket(); s.listen(); print(\"OP\" + \"EN\")'",
+                "python3 -c 'import socket; s = socket.socket(socket.AF_INET6); print(\"OP\" + \"EN\")'",
+                "python3 -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); print(\"OP\" + \"EN\")'",
+                "python3 -c 'import socket; s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); print(\"OP\" + \"EN\")'",
+            ] {
+                let ran = house.run(script);
+                assert!(!ran.out.contains("OPEN"), "as {:?}: {script}: {}", house.user, ran.out);
+            }
+        }
+        drop(socket);
     }
 }
 

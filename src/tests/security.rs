@@ -17,12 +17,17 @@ use crawfish::{
     secrets::Secret,
 };
 use serde_json::json;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
     gateway::{Gateway, client},
     model_server::{ModelServer, Say, call, text},
+    wait::{SOON, until},
 };
 
 /// The names of all tests below a folder of sources.
@@ -76,16 +81,17 @@ fn every_row_and_every_bad_input_has_its_test() {
             numbers(name, kind).into_iter().for_each(|number| *tests.entry(number).or_default() += 1);
         }
         // These rows' tests are on their way.
-        let coming = |number: &u32| kind == "row_" && [10, 11, 24, 25, 27, 41, 44, 48].contains(number);
+        let coming = |number: &u32| kind == "row_" && [10, 11, 24, 41, 48].contains(number);
         let missing: Vec<u32> = (1..=last).filter(|n| !tests.contains_key(n) && !coming(n)).collect();
         assert_eq!(missing, [0; 0], "{kind}NN without a test");
         assert!(tests.keys().all(|number| (1..=last).contains(number)), "{kind}: no such number: {tests:?}");
     }
 }
 
-// Egress and secrets: rows 5, 16, 28, 42.
+// Egress and secrets: rows 5, 16, 27, 28, 42, 44.
 
 const KEY: &str = "sk-canary-7f3a9c1e5b2d4860aa11bb22cc33dd44";
+const BOT: &str = "123456789:AAcanary_0123456789abcdefghijklmnop";
 const BRIDGE: &str = "canary-of-the-bridge-0123456789abcdef";
 
 /// Every file below a folder that holds one of these texts, other than those the owner wrote.
@@ -148,6 +154,159 @@ async fn row_16_no_spelling_of_a_private_place_is_connected_to() {
         assert!(refused, "{url}: {got:?}");
     }
     assert_eq!(hits.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn row_27_no_failing_path_shows_a_secret() {
+    let model = ModelServer::start(|ask| {
+        let echo = json!({ "error": { "message": format!("your key {KEY} is no good") } }).to_string();
+        match ask.said() {
+            said if said.contains("denied") => Say::Raw(401, None, echo),
+            said if said.contains("wrong") => Say::Raw(400, None, echo),
+            said if said.contains("page") => Say::Html,
+            _ => text(format!("I was told {KEY} and {BRIDGE}")),
+        }
+    })
+    .await;
+    let sections = format!(
+        "{}\n[channels.telegram.main]\ntoken = \"{BOT}\"\napi_url = \"http://127.0.0.1:9\"\n\
+         [channels.webhook.bridge]\ntoken = \"{BRIDGE}\"\n[log]\nlevel = \"trace\"\n[limits]\ndrain_s = 1\n",
+        model.section().replace("sk-kit-0123456789abcdef", KEY)
+    );
+    let gateway = Gateway::start(&sections).await;
+    let mut seen = Vec::new();
+    for said in ["denied", "wrong"] {
+        let task = gateway.chat(&json!({ "message": said })).await;
+        let task = task["taskId"].as_str().expect("a task").to_owned();
+        seen.push(json!(gateway.events(&task).await).to_string());
+        let trace = gateway.cli(&["trace", &task, "--full"]).await;
+        seen.push(trace.out + &trace.err);
+    }
+    // What may be better the next time is tried again, much later.
+    let task = gateway.chat(&json!({ "message": "page" })).await;
+    gateway.logged("the turn failed and waits for another try").await;
+    let trace = gateway.cli(&["trace", task["taskId"].as_str().expect("a task"), "--full"]).await;
+    seen.push(trace.out + &trace.err);
+    let forged = reqwest::Client::new().post(format!("{}/channels/webhook/bridge", gateway.url()));
+    let forged = forged.bearer_auth("another-token").body("{}").send().await.expect("it answers");
+    assert!(forged.status().is_client_error());
+    seen.push(forged.text().await.expect("text"));
+    for command in [&["config", "show"][..], &["doctor", "--offline"], &["logs"], &["channels", "list"]] {
+        let output = gateway.cli(command).await;
+        seen.push(output.out + &output.err);
+    }
+    seen.push(gateway.log());
+    for canary in [KEY, BOT, BRIDGE] {
+        for text in &seen {
+            assert!(!text.contains(canary), "{canary} in {text}");
+        }
+    }
+    let written = holding(gateway.dir(), &[KEY, BOT, BRIDGE]);
+    assert_eq!(written, [""; 0]);
+    assert!(model.asks().iter().all(|ask| ask.authorization.as_deref() == Some(&format!("Bearer {KEY}"))));
+}
+
+/// A server of one address that hands each connection to `serve`.
+async fn server<F: Future<Output = ()> + Send + 'static>(
+    serve: impl Fn(tokio::net::TcpStream) -> F + Send + 'static,
+) -> (u16, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            connections.spawn(serve(stream));
+        }
+    });
+    (port, serving)
+}
+
+/// A gateway whose model is at this address.
+fn with_model_at(base_url: &str) -> String {
+    format!(
+        "[models.main]\nbase_url = \"{base_url}\"\nmodel = \"m\"\napi_key = \"{KEY}\"\n[limits]\ndrain_s = 1\n[log]\nlevel = \"trace\"\n"
+    )
+}
+
+#[tokio::test]
+async fn row_44_a_provider_in_the_middle_gets_no_key_and_no_memory() {
+    // Plain http to the internet: the gateway does not start.
+    let remote = Gateway::folder(&with_model_at("http://api.example.com/v1"));
+    let refused = remote.cli(&["serve", "--listen", "127.0.0.1:0"]).await;
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!(refused.err.contains("https") && !refused.err.contains(KEY), "{}", refused.err);
+
+    // A certificate that nobody vouches for: the key never leaves.
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let key = rustls::pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let tls = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .expect("a server");
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
+    let (tried, trusted) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let (count, through) = (Arc::clone(&tried), Arc::clone(&trusted));
+    let (port, _serving) = server(move |stream| {
+        let (acceptor, count, through) = (acceptor.clone(), Arc::clone(&count), Arc::clone(&through));
+        async move {
+            count.fetch_add(1, Ordering::SeqCst);
+            if let Ok(mut stream) = acceptor.accept(stream).await
+                && stream.read(&mut [0; 1]).await.is_ok_and(|read| read > 0)
+            {
+                through.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    })
+    .await;
+    let gateway = Gateway::start(&with_model_at(&format!("https://localhost:{port}/v1"))).await;
+    gateway.chat(&json!({ "message": "hello" })).await;
+    until("it tries", SOON, async || (tried.load(Ordering::SeqCst) > 0).then_some(())).await;
+    gateway.logged("certificate").await;
+    assert_eq!(trusted.load(Ordering::SeqCst), 0);
+    assert_eq!(holding(gateway.dir(), &[KEY]), [""; 0]);
+
+    // Headers and text without end: cut off, and the gateway stays as small as it was.
+    for (begins, on) in [
+        ("HTTP/1.1 200 OK\r\n", "X-More: 0123456789abcdef\r\n"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n",
+            "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"0123456789abcdef0123456789abcdef\"}}]}\n\n",
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: ", "0123456789abcdef0123456789abcdef"),
+        ("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{\"a\":\"", "0123456789abcdef0123456789abcdef"),
+    ] {
+        let ended = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&ended);
+        let (port, _serving) = server(move |mut stream| {
+            let count = Arc::clone(&count);
+            async move {
+                let _ = stream.read(&mut [0; 4_096]).await;
+                let _ = stream.write_all(begins.as_bytes()).await;
+                let chunk = on.repeat(1_000);
+                let mut sent = 0_usize;
+                while sent < 1 << 30 && stream.write_all(chunk.as_bytes()).await.is_ok() {
+                    sent += chunk.len();
+                }
+                assert!(sent < 1 << 30, "it took all of it");
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+        .await;
+        let gateway = Gateway::start(&with_model_at(&format!("http://127.0.0.1:{port}/v1"))).await;
+        gateway.chat(&json!({ "message": "hello" })).await;
+        until("it hangs up", SOON * 3, async || (ended.load(Ordering::SeqCst) > 0).then_some(())).await;
+        #[cfg(target_os = "linux")]
+        {
+            let pid = gateway.pid().expect("it runs");
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it is there");
+            let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+            let peak: u64 = peak.and_then(|kb| kb.trim().parse().ok()).expect("a number");
+            assert!(peak < 256 * 1024, "{peak} KiB after {begins}");
+        }
+    }
 }
 
 #[cfg(unix)]

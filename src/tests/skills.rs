@@ -359,9 +359,45 @@ async fn the_devices_of_the_study_are_found_with_a_home_assistant_skill_as_peopl
         let there = std::process::Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success());
         assert!(there, "this journey needs the program `{program}`: `apt-get install {program}`");
     }
+    for level in ["l3", "l2"] {
+        one_grant_opens_the_house(level).await;
+    }
+}
+
+/// The first line of what was said, without what the gateway adds below.
+fn first_line(said: &str) -> String {
+    said.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+/// Whether commands can be confined as this level here; says so where they cannot.
+async fn has_level(gateway: &Gateway, level: &str) -> bool {
+    let said = gateway.cli(&["doctor", "--offline"]).await;
+    let has = said.out.contains(&format!("confined as level {}", level.to_uppercase()));
+    if !has {
+        eprintln!("SKIPPED: level {level} cannot be had here: {}", said.out);
+    }
+    has
+}
+
+async fn one_grant_opens_the_house(level: &str) {
     let (home, url, _serving) = HomeAssistant::start().await;
-    let (mut gateway, model) =
-        set_up(&ON.replace("enabled = true", "enabled = true\nnetwork = \"open\""), |ask| match ask.round() {
+    let exact = ON.replace("enabled = true", &format!("enabled = true\nsandbox = \"{level}\""));
+    let (mut gateway, model) = set_up(&exact, |ask| {
+        // Without the skill, its address is none that is open: said outright, and as another skill's.
+        if let Some(url) = ask.said().split_once("straight to ").map(|(_, url)| first_line(url)) {
+            return match ask.round() {
+                0 => exec("c1", &format!("curl -sS -m 5 {url}/api/states")),
+                _ => text(ask.results().join("|")),
+            };
+        }
+        if let Some(url) = ask.said().split_once("as another to ").map(|(_, url)| first_line(url)) {
+            return match ask.round() {
+                0 => read("c1", &listed(system(ask), "other").expect("it is listed")),
+                1 => exec("c2", &format!("curl -sS -m 5 {url}/api/states; echo \"token: $HA_TOKEN.\"")),
+                _ => text(ask.results().join("|")),
+            };
+        }
+        match ask.round() {
             // Finds it in the prompt, reads it, runs the first block that it finds there.
             0 => {
                 let system = system(ask);
@@ -379,11 +415,24 @@ async fn the_devices_of_the_study_are_found_with_a_home_assistant_skill_as_peopl
                 let names: Vec<&str> = lines.filter_map(|line| line.split('\t').nth(1)).collect();
                 text(format!("书房有 {} 个智能设备：{}", names.len(), names.join("、")))
             }
-        })
-        .await;
-    put(&gateway.dir().join("skills/homeassistant"), HOME);
+        }
+    })
+    .await;
+    if !has_level(&gateway, level).await {
+        return;
+    }
+    put(&gateway.dir().join("data/skills/homeassistant"), HOME);
+    let other = "---\nname: other\ndescription: Something else that fetches from example.org, and that was granted so.\n---\ncurl https://example.org/\n";
+    put(&gateway.dir().join("data/skills/other"), other);
     fs::write(gateway.dir().join(".env"), format!("HA_TOKEN='{TOKEN}'\nHA_URL={url}\n")).expect("a file");
+    gateway.cli(&["skills", "grant", "homeassistant", "--yes"]).await.good();
+    gateway.cli(&["skills", "grant", "other", "--yes"]).await.good();
     gateway.restart().await;
+    let straight = with_a_yes(&gateway, &format!("straight to {url}")).await;
+    assert!(straight.contains("commands reach no network here"), "{straight}");
+    let as_another = with_a_yes(&gateway, &format!("as another to {url}")).await;
+    assert!(as_another.contains("is not open to this command") && as_another.contains("token: ."), "{as_another}");
+    assert_eq!(home.seen.lock().expect("no panic").len(), 0, "nobody else reached it");
     let task = gateway.chat(&json!({ "message": "查一下家里书房有哪些智能设备" })).await;
     let events = gateway.events(task["taskId"].as_str().expect("a task")).await;
     let end = events.last().expect("an end");

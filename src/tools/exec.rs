@@ -34,7 +34,7 @@ use crate::{
     errand::Errands,
     lang::Lang,
     os::{self, Launch, OutputPipe, Started},
-    policy::{Asks, Terms},
+    policy::{Asks, Role, Terms},
     secrets::Redactor,
 };
 
@@ -59,6 +59,10 @@ const LONGEST_LINE: usize = 64 * 1024;
 const LATE_OUTPUT: Duration = Duration::from_millis(300);
 /// How long a command may take to end after it was asked to.
 const LAST_WORDS: Duration = Duration::from_millis(700);
+/// What the model is told when a command seems to have missed the network.
+const NO_NETWORK: &str = "[crawfish: commands reach no network here; a skill's hosts are open once its SKILL.md was read in \
+    this turn and, if it is installed, the owner ran `crawfish skills grant NAME`; other hosts the owner opens with \
+    [tools.exec] network = \"hosts\", hosts = [\"example.org\"]; tell the user]";
 /// Kept free in the result for the line that tells how it ended.
 const ROOM_FOR_END: usize = 400;
 
@@ -80,7 +84,8 @@ pub struct ExecConfig {
     pub shell: Shell,
     /// When the owner is asked before a command runs.
     pub approve: Approve,
-    /// Whether `hosts` count; without effect until commands are confined. The hosts of skills are open in any case to the commands of the turn that read them.
+    /// Whether `hosts` count, where commands are confined. The hosts of skills are open in any case to the commands of the
+    /// turn that read them.
     pub network: Network,
     /// Hosts that are open to the owner's commands where they are confined: `example.org`, `*.example.org`,
     /// `nas.local:5000`; without a port 80 and 443.
@@ -217,6 +222,8 @@ pub struct Bounds {
     pub wanted: Wanted,
     /// Whom they may reach.
     pub network: confinement::Network,
+    /// The hosts that the owner opened to his own commands.
+    pub hosts: Vec<Host>,
     /// What they may read besides.
     pub read: Vec<PathBuf>,
 }
@@ -309,6 +316,11 @@ impl Bounds {
             write: vec![ctx.workspace.clone()],
             read: ctx.readable.iter().cloned().chain([ctx.media.clone()]).chain(self.read.iter().cloned()).collect(),
             network: self.network.clone(),
+            hosts: {
+                let own = self.hosts.iter().filter(|_| ctx.call.asker.role == Role::Owner);
+                ctx.variables.hosts.iter().chain(own).cloned().collect()
+            },
+            server: None,
             // One core all the time, at the most.
             limits: Limits { cpu_s: usual.cpu_s.map(|least| least.max(most.as_secs())), ..usual },
         }
@@ -420,11 +432,7 @@ impl Tool for Exec {
         }
         let seconds = timeout.unwrap_or(self.config.timeout).clamp(1, LONGEST);
         let result = self.commands.follow(line, &name, seconds, &self.redactor, ctx).await;
-        match (result, ctx.variables.note(&written)) {
-            (Ok(output), Some(note)) => Ok(ToolOutput { text: format!("{}\n{note}", output.text), ..output }),
-            (Err(ToolError::TellModel(text)), Some(note)) => tell(format!("{text}\n{note}")),
-            (result, _) => result,
-        }
+        with_note(result, ctx.variables.note(&written))
     }
 }
 
@@ -507,7 +515,17 @@ impl Commands {
         if let Some(why) = &run.told.failed {
             return tell(format!("`{name}` was not run, because it could not be confined: {why}. Tell the user."));
         }
-        run.told(redactor, ctx.output_chars, seconds)
+        let note = run.note.clone();
+        with_note(run.told(redactor, ctx.output_chars, seconds), note)
+    }
+}
+
+/// A result with a line more for the model.
+pub(super) fn with_note(result: Result<ToolOutput, ToolError>, note: Option<String>) -> Result<ToolOutput, ToolError> {
+    match (result, note) {
+        (Ok(output), Some(note)) => Ok(ToolOutput { text: format!("{}\n{note}", output.text), ..output }),
+        (Err(ToolError::TellModel(text)), Some(note)) => tell(format!("{text}\n{note}")),
+        (result, _) => result,
     }
 }
 
@@ -605,6 +623,8 @@ struct Run {
     left_running: bool,
     /// What the helper that confined it told.
     told: crawfish_sandbox::Report,
+    /// What is to be told of hosts that it was refused.
+    note: Option<String>,
 }
 
 /// A command's end, without what it wrote.
@@ -613,15 +633,18 @@ struct Followed {
     took: Duration,
     left_running: bool,
     told: crawfish_sandbox::Report,
+    note: Option<String>,
 }
 
 /// Follows a command to its end, keeping what it writes.
 async fn run(started: Started, pipes: Vec<OutputPipe>, most: Duration, ctx: &ToolContext) -> io::Result<Run> {
     let mut output = Output::new(ctx.output_chars);
     let mut take = |bytes: &[u8]| output.add(bytes);
-    let Followed { end, took, left_running, told } =
+    let offline = started.is_offline();
+    let Followed { end, took, left_running, told, note } =
         follow(started, pipes, most, &ctx.cancel, &ctx.clock, &mut take).await?;
-    Ok(Run { end, output, took, left_running, told })
+    let note = note.or_else(|| (offline && output.misses_the_network()).then(|| NO_NETWORK.to_owned()));
+    Ok(Run { end, output, took, left_running, told, note })
 }
 
 /// Follows a command to its end and ends what it leaves; `take` gets what it writes as it comes.
@@ -681,7 +704,7 @@ async fn follow(
         _ = started.wait() => {}
         () = &mut patience => {}
     }
-    Ok(Followed { end, took, left_running, told: started.report().clone() })
+    Ok(Followed { end, took, left_running, told: started.report().clone(), note: started.note() })
 }
 
 /// The pipes of a command, read as one; each goes when it has ended.

@@ -12,7 +12,9 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use super::{
-    Bound, Effect, Registry, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, broker::tell, exec::Commands,
+    Bound, Effect, Registry, Tool, ToolContext, ToolError, ToolOutput, ToolSpec,
+    broker::tell,
+    exec::{Commands, with_note},
 };
 use crate::{
     os,
@@ -116,11 +118,7 @@ impl Tool for SkillTool {
         handed.given.insert(WORKSPACE.to_owned(), crate::secrets::Secret::new(ctx.workspace.display().to_string()));
         let ctx = ToolContext { variables: Arc::new(handed), ..ctx.clone() };
         let result = self.commands.follow(command, program, self.callable.timeout_s, &self.redactor, &ctx).await;
-        match (result, note) {
-            (Ok(output), Some(note)) => Ok(ToolOutput { text: format!("{}\n{note}", output.text), ..output }),
-            (Err(ToolError::TellModel(text)), Some(note)) => tell(format!("{text}\n{note}")),
-            (result, _) => result,
-        }
+        with_note(result, note)
     }
 }
 

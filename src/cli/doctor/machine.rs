@@ -19,13 +19,14 @@ use crate::{
     cli::exit::Exit,
     clock::SystemClock,
     config::Loaded,
-    confinement::Ruling,
+    confinement::{Ruling, Wanted},
     data_dir,
     lang::{self, Lang},
     os,
     policy::{Asker, Holds, Role, Verdict, decide},
     skills::{Skill, Skills, State, Tier, Unmet},
     terminal,
+    tools::exec::{ExecConfig, Network},
 };
 
 /// The most skills that are named one by one.
@@ -213,7 +214,19 @@ pub fn tools(loaded: &Loaded, lang: Lang) -> Vec<Finding> {
         true => lang::doctor_exec_on(lang),
         false => lang::doctor_exec_off(lang),
     };
-    vec![good(lang::doctor_tools(lang, list(&owner), trusted, list(&member), direct)), good(exec)]
+    let mut findings = vec![good(lang::doctor_tools(lang, list(&owner), trusted, list(&member), direct)), good(exec)];
+    findings.extend(exec_network(&loaded.config.tools.exec, lang).map(good));
+    findings
+}
+
+/// What commands reach, where they are on and confined.
+fn exec_network(exec: &ExecConfig, lang: Lang) -> Option<String> {
+    let confined = exec.enabled && exec.sandbox != Wanted::Off;
+    confined.then(|| match exec.network {
+        Network::Open => lang::doctor_exec_open(lang),
+        Network::Hosts if !exec.own_hosts().is_empty() => lang::doctor_exec_hosts(lang, lang.listed(&exec.hosts)),
+        Network::Hosts | Network::Off => lang::doctor_exec_no_hosts(lang),
+    })
 }
 
 /// How well commands can be confined here, tried now.

@@ -205,3 +205,131 @@ async fn a_deep_folder_gets_its_socket_elsewhere() {
     drop(doorway);
     assert!(!folder.exists());
 }
+
+#[tokio::test]
+async fn every_spelling_of_an_open_name_is_that_name_and_of_a_closed_one_is_none() {
+    let site = Site::start(|_| page("", b"inside")).await;
+    let port = site.addr.port();
+    let lookup = Table::of(&[
+        ("ha.local", &[&["127.0.0.1"]]),
+        ("xn--fsqu00a.local", &[&["127.0.0.1"]]),
+        ("six.local", &[&["::1"]]),
+    ]);
+    let (_top, ways) = ways(lookup);
+    let open = [
+        (format!("ha.local:{port}"), By::Skill),
+        (format!("例子.local:{port}"), By::Skill),
+        ("[::1]:1".to_owned(), By::Owner),
+    ];
+    let open: Vec<(&str, By)> = open.iter().map(|(host, by)| (host.as_str(), *by)).collect();
+    let doorway = ways.open(hosts(&open)).expect("open");
+    for name in ["ha.local", "HA.LOCAL", "ha.local.", "Ha.Local.", "ｈａ.local", "例子.local", "XN--FSQU00A.local."]
+    {
+        let answer = ask(&doorway, &get(&format!("http://{name}:{port}/"))).await;
+        assert!(answer.ends_with("inside"), "{name}: {answer}");
+    }
+    let hits = site.hits();
+    for target in [
+        format!("ha.local:{}", port ^ 1),
+        format!("ha.local.evil.test:{port}"),
+        format!("xha.local:{port}"),
+        format!("a.ha.local:{port}"),
+        format!("hа.local:{port}"),
+        format!("six.local:{port}"),
+        format!("[::1]:{port}"),
+        format!("[::ffff:7f00:1]:{port}"),
+        format!("[0:0:0:0:0:ffff:127.0.0.1]:{port}"),
+        format!("[64:ff9b::7f00:1]:{port}"),
+        format!("127.1:{port}"),
+        format!("017700000001:{port}"),
+        format!("ha.local%00.evil.test:{port}"),
+        format!("ha.local%2eevil.test:{port}"),
+    ] {
+        let answer = ask(&doorway, &format!("CONNECT {target} HTTP/1.1\r\n\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 40"), "{target}: {answer}");
+    }
+    assert_eq!(site.hits(), hits, "nobody came");
+}
+
+#[tokio::test]
+async fn a_redirect_leads_nowhere_that_is_not_open() {
+    let inside = Site::start(|_| page("", b"inside")).await;
+    let target = format!("http://{}/", inside.addr);
+    let location = target.clone();
+    let site = Site::start(move |_| {
+        Answer::Bytes(format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n").into_bytes())
+    })
+    .await;
+    let (_top, ways) = ways(Table::of(&[]));
+    let doorway = ways.open(hosts(&[(&site.addr.to_string(), By::Owner)])).expect("open");
+    let answer = ask(&doorway, &get(&format!("http://{}/", site.addr))).await;
+    assert!(answer.contains("302 Found") && answer.contains(&target), "the command sees it: {answer}");
+    assert!(ask(&doorway, &get(&target)).await.starts_with("HTTP/1.1 403 "));
+    assert_eq!((site.hits(), inside.hits()), (1, 0));
+}
+
+#[tokio::test]
+async fn who_sends_nothing_is_let_go_of_and_others_get_their_turn() {
+    let site = Site::start(|_| page("", b"inside")).await;
+    let top = tempfile::tempdir().expect("a folder");
+    let clock = Arc::new(crate::clock::ManualClock::at(0));
+    let ways = Doorways::with_lookup(top.path().to_owned(), &EgressConfig::default(), clock.clone(), Table::of(&[]));
+    let doorway = ways.open(hosts(&[(&site.addr.to_string(), By::Owner)])).expect("open");
+    let mut idle = Vec::new();
+    for _ in 0..AT_ONCE {
+        let mut stream = UnixStream::connect(doorway.path()).await.expect("it listens");
+        stream.write_all(b"GET http://").await.expect("sent");
+        idle.push(stream);
+    }
+    let request = get(&format!("http://{}/", site.addr));
+    let late = ask(&doorway, &request);
+    let mut late = std::pin::pin!(late);
+    // The clock goes on until the first ones are let go of.
+    let answer = loop {
+        tokio::select! {
+            answer = &mut late => break answer,
+            () = tokio::task::yield_now() => clock.advance(Duration::from_secs(1)),
+        }
+    };
+    assert!(answer.ends_with("inside") || answer.contains("408"), "{answer}");
+    for mut stream in idle {
+        let mut all = String::new();
+        let _ = stream.read_to_string(&mut all).await;
+        assert!(all.is_empty() || all.contains("408"), "{all}");
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_connections_are_all_answered_or_closed() {
+    let site = Site::start(|_| page("", b"inside")).await;
+    let (_top, ways) = ways(Table::of(&[]));
+    let doorway = ways.open(hosts(&[(&site.addr.to_string(), By::Owner)])).expect("open");
+    let request = get(&format!("http://{}/", site.addr));
+    let mut all = JoinSet::new();
+    for _ in 0..1_000 {
+        let (path, request) = (doorway.path().to_owned(), request.clone());
+        all.spawn(async move {
+            // The system's queue of a socket is short: who finds it full comes again.
+            let mut stream = loop {
+                match UnixStream::connect(&path).await {
+                    Ok(stream) => break stream,
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            };
+            let _ = stream.write_all(request.as_bytes()).await;
+            let mut answer = String::new();
+            let _ = stream.read_to_string(&mut answer).await;
+            answer.ends_with("inside")
+        });
+    }
+    let answered = all.join_all().await.into_iter().filter(|good| *good).count();
+    assert_eq!((answered, doorway.counted()), (1_000, (1_000, 0)));
+}
+
+#[tokio::test]
+async fn a_server_of_mcp_is_told_its_own_line() {
+    let (_top, ways) = ways(Table::of(&[]));
+    let doorway = ways.open_for(Vec::new(), Some("notes".to_owned())).expect("open");
+    let answer = ask(&doorway, "CONNECT api.example.org:443 HTTP/1.1\r\n\r\n").await;
+    assert!(answer.contains("[mcp.servers.notes] hosts = [\"api.example.org\"]"), "{answer}");
+}

@@ -8,6 +8,7 @@ use std::{
         fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
         unix::net::UnixStream,
     },
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -21,24 +22,59 @@ use crate::{Network, RELAY};
 /// The most connections at once.
 const MOST: usize = 64;
 
+/// The way to the gateway's proxy, and how many connections go there.
+pub struct Way {
+    proxy: Arc<OwnedFd>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Way {
+    /// Opens it while its socket can be seen.
+    pub fn open(socket: &Path) -> Step<Self> {
+        let path = c_path(socket)?;
+        // SAFETY: the string lives through the call, and the descriptor is ours.
+        let proxy = unsafe {
+            let fd = step("the proxy", checked(libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC)))?;
+            OwnedFd::from_raw_fd(i32::try_from(fd).map_err(|error| error.to_string())?)
+        };
+        Ok(Self { proxy: Arc::new(proxy), open: Arc::default() })
+    }
+
+    /// A connection to it, while there is room for one.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        match self.open.load(Ordering::Acquire) < MOST {
+            true => UnixStream::connect(format!("/proc/self/fd/{}", self.proxy.as_raw_fd())),
+            false => Err(io::ErrorKind::ConnectionRefused.into()),
+        }
+    }
+
+    /// Carries bytes both ways from now on, in threads of this process.
+    pub fn carry(&self, client: TcpStream, server: UnixStream) {
+        let open = Arc::clone(&self.open);
+        open.fetch_add(1, Ordering::AcqRel);
+        let carry = move || {
+            let _ = both_ways(client, server);
+            open.fetch_sub(1, Ordering::AcqRel);
+        };
+        if thread::Builder::new().stack_size(128 << 10).spawn(carry).is_err() {
+            self.open.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
 /// A relay whose way to the proxy is open.
 pub struct Relay {
-    proxy: Arc<OwnedFd>,
+    way: Way,
     listener: TcpListener,
 }
 
 /// Opens the way to the proxy while its socket can be seen, and switches loopback on.
 pub fn prepare(network: &Network) -> Step<Option<Relay>> {
     let Network::Through(socket) = network else { return Ok(None) };
-    let path = c_path(socket)?;
-    // SAFETY: the string lives through the call, and the descriptor is ours.
-    let proxy = unsafe {
-        let fd = step("the proxy", checked(libc::open(path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC)))?;
-        OwnedFd::from_raw_fd(i32::try_from(fd).map_err(|error| error.to_string())?)
-    };
+    let way = Way::open(socket)?;
     step("loopback", loopback_up())?;
     let listener = step("loopback", TcpListener::bind(RELAY))?;
-    Ok(Some(Relay { proxy: Arc::new(proxy), listener }))
+    Ok(Some(Relay { way, listener }))
 }
 
 fn loopback_up() -> io::Result<()> {
@@ -58,25 +94,10 @@ fn loopback_up() -> io::Result<()> {
 impl Relay {
     /// Takes connections from now on, in threads of this process.
     pub fn run(self) -> Step<()> {
-        let open = Arc::new(AtomicUsize::new(0));
         let take = move || {
             for client in self.listener.incoming().flatten() {
-                if open.load(Ordering::Acquire) >= MOST {
-                    continue;
-                }
-                let Ok(server) = UnixStream::connect(format!("/proc/self/fd/{}", self.proxy.as_raw_fd())) else {
-                    continue;
-                };
-                let (proxy, open) = (Arc::clone(&self.proxy), Arc::clone(&open));
-                open.fetch_add(1, Ordering::AcqRel);
-                let counter = Arc::clone(&open);
-                let carry = move || {
-                    let _ = both_ways(client, server);
-                    counter.fetch_sub(1, Ordering::AcqRel);
-                    drop(proxy);
-                };
-                if thread::Builder::new().stack_size(128 << 10).spawn(carry).is_err() {
-                    open.fetch_sub(1, Ordering::AcqRel);
+                if let Ok(server) = self.way.connect() {
+                    self.way.carry(client, server);
                 }
             }
         };

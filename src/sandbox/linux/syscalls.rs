@@ -100,6 +100,9 @@ const NAMESPACES: &[i32] = &[
 /// Puts bytes into the terminal's input: TIOCSTI, and TIOCLINUX of the console.
 const TYPING: [u64; 2] = [0x5412, 0x541c];
 
+/// The bits of a socket's type that are its kind; the others are flags. socket(2).
+const SOCKET_KINDS: u64 = 0xf;
+
 /// What depends on the command.
 pub struct Filter<'a> {
     /// Whom it may reach.
@@ -149,20 +152,41 @@ impl Filter<'_> {
         // Asking is harmless, and 0 is what every process has.
         let ne = |value| condition(0, false, SeccompCmpOp::Ne, value);
         add(libc::SYS_personality, vec![ne(0)?, ne(0xffff_ffff)?])?;
-        let mut families: Vec<i32> = Vec::new();
-        if self.level == Level::L3 || *self.network != Network::Off {
-            families.push(libc::AF_UNIX);
-        }
-        if *self.network != Network::Off {
-            families.extend([libc::AF_INET, libc::AF_INET6]);
-        }
-        if *self.network == Network::Host {
-            families.push(libc::AF_NETLINK);
-        }
-        let refused: Result<Vec<_>, _> = families.iter().map(|family| ne(u64::from(family.unsigned_abs()))).collect();
-        match refused? {
-            none if none.is_empty() => add(libc::SYS_socket, vec![condition(0, false, SeccompCmpOp::Ge, 0)?])?,
-            refused => add(libc::SYS_socket, refused)?,
+        if self.level != Level::L3 && matches!(self.network, Network::Through(_)) {
+            // Sockets of TCP, whose `connect` comes to who looks after the command (`calls`): that, and no other way to use one.
+            add(libc::SYS_socket, vec![ne(u64::from(libc::AF_INET.unsigned_abs()))?])?;
+            let stream = u64::from(libc::SOCK_STREAM.unsigned_abs());
+            for kind in (0..=SOCKET_KINDS).filter(|kind| *kind != stream) {
+                add(libc::SYS_socket, vec![condition(1, false, SeccompCmpOp::MaskedEq(SOCKET_KINDS), kind)?])?;
+            }
+            let tcp = u64::from(libc::IPPROTO_TCP.unsigned_abs());
+            let other = [condition(2, false, SeccompCmpOp::Ne, 0)?, condition(2, false, SeccompCmpOp::Ne, tcp)?];
+            add(libc::SYS_socket, other.to_vec())?;
+            for call in [libc::SYS_bind, libc::SYS_listen] {
+                add(call, vec![condition(0, false, SeccompCmpOp::Ge, 0)?])?;
+            }
+            // Connects as it sends.
+            let fast = u64::from(libc::MSG_FASTOPEN.unsigned_abs());
+            for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
+                add(call, vec![condition(flags, false, SeccompCmpOp::MaskedEq(fast), fast)?])?;
+            }
+        } else {
+            let mut families: Vec<i32> = Vec::new();
+            if self.level == Level::L3 || *self.network != Network::Off {
+                families.push(libc::AF_UNIX);
+            }
+            if *self.network != Network::Off {
+                families.extend([libc::AF_INET, libc::AF_INET6]);
+            }
+            if *self.network == Network::Host {
+                families.push(libc::AF_NETLINK);
+            }
+            let refused: Result<Vec<_>, _> =
+                families.iter().map(|family| ne(u64::from(family.unsigned_abs()))).collect();
+            match refused? {
+                none if none.is_empty() => add(libc::SYS_socket, vec![condition(0, false, SeccompCmpOp::Ge, 0)?])?,
+                refused => add(libc::SYS_socket, refused)?,
+            }
         }
         add(libc::SYS_socketpair, vec![ne(u64::from(libc::AF_UNIX.unsigned_abs()))?])?;
         if self.level != Level::L3 {

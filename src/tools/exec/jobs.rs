@@ -279,6 +279,7 @@ impl Jobs {
         tasks.spawn(async move {
             let mut take = |bytes: &[u8]| followed.take(bytes);
             let end = follow(started, pipes, most, &followed.kill, &clock, &mut take).await;
+            let note = end.as_ref().ok().and_then(|end| end.note.clone());
             let (how, stopped) = match end {
                 Ok(Followed { told: crawfish_sandbox::Report { failed: Some(why), .. }, .. }) => {
                     (format!("not run, because it could not be confined: {why}"), false)
@@ -303,8 +304,11 @@ impl Jobs {
                 true => "It wrote nothing.".to_owned(),
                 false => format!("Its output ends:\n{}", untrusted::block("command", "", &untrusted::defuse(&text))),
             };
-            let text =
-                format!("[background command {} ended: {how}]\nCommand: {}\n{text}", followed.id, followed.command);
+            let note = note.map(|note| format!("{note}\n")).unwrap_or_default();
+            let text = format!(
+                "[background command {} ended: {how}]\nCommand: {}\n{note}{text}",
+                followed.id, followed.command
+            );
             jobs.tell(&key, &record, text).await;
         });
         job

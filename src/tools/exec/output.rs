@@ -47,6 +47,24 @@ impl Output {
         self.tail.extend(rest);
     }
 
+    /// Whether its end reads as that of a program that looked for a network: what libc, curl and Python say then.
+    pub fn misses_the_network(&self) -> bool {
+        const SAID: [&str; 6] = [
+            "could not resolve ",
+            "name resolution",
+            "name or service not known",
+            "network is unreachable",
+            "couldn't connect to server",
+            "unable to resolve host",
+        ];
+        let end = if self.tail.is_empty() { self.head.len() } else { 0 };
+        let head = &self.head[end.saturating_sub(EDGE)..end];
+        let tail = self.tail.iter().skip(self.tail.len().saturating_sub(EDGE));
+        let bytes: Vec<u8> = head.iter().chain(tail).copied().collect();
+        let text = String::from_utf8_lossy(&bytes).to_lowercase();
+        SAID.iter().any(|said| text.contains(said))
+    }
+
     /// The text, decoded, without secrets, in at most `chars` characters; `None` when nothing was written.
     pub fn text(mut self, redactor: &Redactor, chars: usize) -> Option<String> {
         const HOW: &str = "write the output into a file and read that, or use head, tail or grep";
