@@ -17,24 +17,28 @@ static CLAIM: LazyLock<Regex> = LazyLock::new(|| {
         format!(r"\b(?:has|have|was|were)(?: now| just| already)* been(?: successfully)? (?:{DONE})\b"),
         format!(r"\b(?:is|are|was|were)(?: now| already)*(?: successfully)? (?:{DONE})\b"),
         format!(r"\bsuccessfully (?:{DONE})\b"),
-        r"(?:^|[.!:;\n]\s+|^[ \t]*[-*✅✓]+\s*)(?:Saved|Written|Created|Updated|Deleted|Removed|Sent|Scheduled|Added|Stored|Installed|Renamed)(?: it| them| the [\w ]{1,30}| your [\w ]{1,30})? (?:to|in|into|at|as|for|from)\b".to_owned(),
+        r"(?:^|[.!:;\n]\s+|^[ \t]*[-*✅✓]+\s*)(?:Saved|Written|Created|Updated|Deleted|Removed|Sent|Scheduled|Added|Stored|Installed|Renamed)(?: it| them| (?:the|your) [^\n\t.,:;!?]{1,30})? (?:to|in|into|at|as|for|from)\b".to_owned(),
         format!(r"已(?:经|成功|为您|为你|帮您|帮你|给你|给您|全部|都)*(?:将\S{{1,20}}?|把\S{{1,20}}?)?(?:{TAT})"),
         format!(r"(?:我|帮您|帮你|替你|替您|给你|给您)(?:刚刚|刚才|都|已经)*(?:把\S{{1,20}}?)?(?:{TAT})(?:好|完|成)?了"),
         format!(r"(?:成功|顺利)(?:地)?(?:{TAT})"),
         format!(r"(?:{TAT})(?:成功|完成|完毕|好了|完了|到位)"),
         "(?:写|存|记|改|发|建|删|装|设|排|做)好了".to_owned(),
     ];
-    Regex::new(&pattern.join("|")).expect("a constant pattern, compiled by the test")
+    compiled(&pattern.join("|"))
 });
 
 /// Before a claim in its clause: it is denied, conditional, wished or to come.
 static NO_FACT: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(concat!(
+    compiled(concat!(
         r"(?i)\b(?:not|never|nothing|no|cannot|if|once|when|whenever|unless|until|after|before|would|could|should|will|may|might|can|to be|whether|as soon as|want|suppose|imagine|nor|have I|did I|has it)\b|n't\b|n’t\b",
         r"|没|未|无法|不能|不会|并非|如果|假如|要是|若|是否|有没有|将会|会在|可以|能够|需要|想要|希望|一旦|等到|等我|之前|以便|即将|应该",
     ))
-    .expect("a constant pattern, compiled by the test")
 });
+
+/// The ends of words are ASCII's: with Unicode's the engine falls back to its slow ways in any text that is not ASCII.
+fn compiled(pattern: &str) -> Regex {
+    Regex::new(&pattern.replace(r"\b", r"(?-u:\b)")).expect("a constant pattern, compiled by the test")
+}
 
 /// The words that claim an effect.
 pub fn effect_claimed(text: &str) -> Option<&str> {
