@@ -6,7 +6,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -446,6 +449,10 @@ impl Agent {
         if let Some(text) = asked_skill(newest, &skills).and_then(|asked| skills.answer(asked, lang)) {
             return Ok(TurnRun::notice(claim, text));
         }
+        // Whether each command is asked for is known before the first of them.
+        if self.works.enabled {
+            self.works.commands.ruling().await;
+        }
         // What a turn may not use, it does not see.
         let child = claim.lease.session.is_subagent();
         let subagent = match child {
@@ -499,7 +506,7 @@ impl Agent {
                 .resume
                 .iter()
                 .flatten()
-                .filter(|step| step.state == StepState::Finished)
+                .filter(|step| gave_words(step))
                 .filter_map(|step| all.get(&step.name).and_then(|tool| tool.server().map(str::to_owned))),
         );
         let told_outside = window
@@ -507,6 +514,7 @@ impl Agent {
             .as_ref()
             .is_some_and(|summary| summary.upto > confirmed && compaction::is_from_outside(&summary.text))
             || compaction::holds_outside(&others, &all)
+            || self.looked_at_strangers(&skills, &claim.lease.session, role, &since).await
             || (group && (!claim.backlog.is_empty() || !since.is_empty()))
             || claim.entries.iter().any(brings_outside);
         // A tick that is to cost little has no history in its request.
@@ -557,8 +565,7 @@ impl Agent {
                     ..step.clone()
                 }));
                 outside = journal.iter().any(|step| {
-                    step.state == StepState::Finished
-                        && tools.get(&step.name).is_some_and(|tool| tool.reads_outside(&step.args))
+                    gave_words(step) && tools.get(&step.name).is_some_and(|tool| tool.reads_outside(&step.args))
                 });
                 settled.extend(journal.iter().filter(|step| !lost(step)).chain(&steps).cloned());
                 turn
@@ -573,7 +580,7 @@ impl Agent {
         drive.outside = outside;
         drive.beside = told_outside
             || claim.resume.iter().flatten().any(|step| {
-                step.state == StepState::Finished
+                gave_words(step)
                     && drive
                         .tools
                         .get(&step.name)
@@ -585,6 +592,46 @@ impl Agent {
         let mut run = drive.finish_turn().await?;
         run.then = self.leaves(claim, &run, held);
         Ok(run)
+    }
+
+    /// Whether file tools looked into an installed skill that nobody granted anything, or that changed since, in these
+    /// messages; one that is gone counts as one.
+    pub(crate) async fn looked_at_strangers(
+        &self,
+        skills: &Arc<Skills>,
+        session: &SessionKey,
+        role: Role,
+        messages: &[Message],
+    ) -> bool {
+        let calls = messages.iter().filter_map(|message| match message {
+            Message::Assistant { calls, .. } => Some(calls),
+            _ => None,
+        });
+        let looked: Vec<(bool, String)> = calls
+            .flatten()
+            .filter(|call| LOOKING.contains(&call.name.as_str()))
+            .filter_map(|call| {
+                let args: Value = serde_json::from_str(&call.arguments).ok()?;
+                Some((call.name == "grep", args["path"].as_str()?.to_owned()))
+            })
+            .collect();
+        let may_be_gone = |path: &str| path.replace('\\', "/").to_lowercase().ends_with("/skill.md");
+        if looked.is_empty()
+            || (skills.of_strangers().next().is_none() && !looked.iter().any(|(_, path)| may_be_gone(path)))
+        {
+            return false;
+        }
+        let (skills, workspace, readable) = (Arc::clone(skills), self.workspace_of(role), self.readable(session));
+        let search = move || {
+            let paths: Vec<String> = looked.iter().map(|(_, path)| path.clone()).collect();
+            let files = tools::files_meant(&workspace, &readable, &paths);
+            looked.iter().zip(files).any(|((below, path), file)| match file {
+                Some(file) => skills.is_strangers(&file, *below),
+                None => may_be_gone(path),
+            })
+        };
+        // What cannot be told is taken for the worst.
+        tokio::task::spawn_blocking(search).await.unwrap_or(true)
     }
 
     /// One exchange with this turn's model, nothing of it done yet.
@@ -609,6 +656,7 @@ impl Agent {
             purpose: newest.and_then(|newest| newest.errand.as_ref()).map_or("turn", |errand| errand.kind.as_str()),
             skills: Arc::default(),
             read: Mutex::default(),
+            followed: AtomicBool::new(false),
             lease: &claim.lease,
             task: newest.map_or_else(InboxId::generate, |newest| newest.id.clone()),
             control,
@@ -766,6 +814,8 @@ struct Drive<'a> {
     skills: Arc<Skills>,
     /// The SKILL.md files that were read in it, in this order: their variables are there for commands.
     read: Mutex<Vec<PathBuf>>,
+    /// A file of an installed skill was looked at that nobody granted anything.
+    followed: AtomicBool,
     lease: &'a Lease,
     task: InboxId,
     control: &'a Control,
@@ -1125,7 +1175,7 @@ impl Drive<'_> {
                     let steps = std::mem::take(&mut self.steps);
                     self.durable_due = false;
                     let rows = &self.agent.approvals.rows;
-                    match rows.start_approved(self.lease, &id, &digest, steps).await {
+                    match rows.start_approved(self.lease, &id, &digest, steps, self.agent.clock.now_ms()).await {
                         Ok(rows) => self.agent.journal.committed(rows),
                         Err(StoreError::NotFound) => {
                             let told = Err(ToolError::TellModel(NO_ANSWER.to_owned()));
@@ -1149,11 +1199,12 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Whether it read an installed skill that nobody granted anything, or that changed since: its author may be anybody.
+    /// Whether it looked at an installed skill that nobody granted anything, or that changed since: its author may be anybody.
     fn follows_strangers(&self) -> bool {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let consents = read.iter().filter_map(|path| self.skills.known_at(path)).map(|skill| &skill.consent);
-        consents.into_iter().any(|consent| matches!(consent, Consent::Missing | Consent::Changed(_)))
+        let mut consents = read.iter().filter_map(|path| self.skills.known_at(path)).map(|skill| &skill.consent);
+        self.followed.load(Ordering::Acquire)
+            || consents.any(|consent| matches!(consent, Consent::Missing | Consent::Changed(_)))
     }
 
     /// Whether other people's words are in the turn, as this tool sees it.
@@ -1264,12 +1315,13 @@ impl Drive<'_> {
             return Err(ToolError::TellModel(lang::halt_said(self.lang())));
         }
         let context = self.context(&call.call_id)?;
+        let args = self.with_known_links(call);
         let mut result = tokio::select! {
-            result = tool.call(call.args.clone(), &context) => result.map(|output| output.text),
+            result = tool.call(args, &context) => result.map(|output| output.text),
             () = self.agent.clock.sleep(self.agent.turn_idle) => Err(ToolError::TellModel("it took too long".to_owned())),
         };
-        if let (Ok(text), "read") = (&mut result, call.name.as_str())
-            && let Some(skill) = self.skill_read(&context, &call.args).await
+        if let Ok(text) = &mut result
+            && let Some(skill) = self.skill_read(&context, &call.name, &call.args).await
             && let Some(note) = self.agent.works.keyring.of_skill(skill).told_at_reading()
         {
             text.push_str(&format!("\n{note}"));
@@ -1312,13 +1364,35 @@ impl Drive<'_> {
         })
     }
 
-    /// The skill whose SKILL.md a `read` with these arguments was of; it is remembered.
-    async fn skill_read(&self, context: &ToolContext, args: &Value) -> Option<&Skill> {
+    /// The arguments with which a call runs: a word to its own chat, which nobody is asked about, has the links of an answer
+    /// (row 15). One to another chat was shown to the owner, links and all.
+    fn with_known_links(&self, call: &PlannedCall) -> Value {
+        let mut args = call.args.clone();
+        if call.name != "message" || !self.outside || args["to"].is_string() {
+            return args;
+        }
+        let mut known = self.known.clone();
+        self.entries.iter().for_each(|entry| known.learn(&entry.inbound.text));
+        if let Some(text) = args["text"].as_str() {
+            args["text"] = links::delinked(text, &known, false).into_owned().into();
+        }
+        args
+    }
+
+    /// The skill whose SKILL.md a `read` with these arguments was of; it is remembered, and so is a look at any file of a
+    /// stranger's skill.
+    async fn skill_read(&self, context: &ToolContext, tool: &str, args: &Value) -> Option<&Skill> {
+        if !LOOKING.contains(&tool) {
+            return None;
+        }
         let path = args.get("path")?.as_str()?.to_owned();
         let context = context.clone();
         let file = tokio::task::spawn_blocking(move || tools::file_meant(&context, &path)).await.ok()??;
+        if self.skills.is_strangers(&file, tool == "grep") {
+            self.followed.store(true, Ordering::Release);
+        }
         // One that is off is a stranger's words all the same.
-        let skill = self.skills.known_at(&file)?;
+        let skill = self.skills.known_at(&file).filter(|_| tool == "read")?;
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.retain(|path| *path != skill.location);
         read.push(skill.location.clone());
@@ -1327,12 +1401,10 @@ impl Drive<'_> {
 
     /// After a restart: the skills that the turn had read before it was cut off.
     async fn remember(&mut self, journal: &[StepRecord]) {
-        let is_read = |step: &&StepRecord| {
-            step.kind == StepKind::Tool && step.name == "read" && step.state == StepState::Finished
-        };
-        for step in journal.iter().filter(is_read) {
+        let is_look = |step: &&StepRecord| step.kind == StepKind::Tool && step.state == StepState::Finished;
+        for step in journal.iter().filter(is_look) {
             let Ok(context) = self.context("") else { return };
-            self.skill_read(&context, &step.args).await;
+            self.skill_read(&context, &step.name, &step.args).await;
         }
     }
 
@@ -1384,6 +1456,14 @@ impl Drive<'_> {
         self.n += 1;
         n
     }
+}
+
+/// The tools that show what is in files, of which `path` says which.
+const LOOKING: [&str; 3] = ["read", "grep", "spreadsheet"];
+
+/// Whether the model has read what a step gave: what failed told why, in words that may be anybody's.
+fn gave_words(step: &StepRecord) -> bool {
+    matches!(step.state, StepState::Finished | StepState::Failed)
 }
 
 /// Whether a call may run.

@@ -413,7 +413,9 @@ fn bounds(loaded: &Loaded, clock: &Arc<dyn Clock>) -> Bounds {
     let exec = &loaded.config.tools.exec;
     let read = exec.read.iter().map(|path| loaded.path(path)).collect();
     let network = if exec.network == crate::tools::exec::Network::Open { Network::Host } else { Network::Off };
-    Bounds { sandbox: open_sandbox(loaded, clock), wanted: exec.sandbox, network, hosts: exec.own_hosts(), read }
+    let real = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
+    let own = workspace_of_each(loaded).into_values().map(real).collect();
+    Bounds { sandbox: open_sandbox(loaded, clock), wanted: exec.sandbox, network, hosts: exec.own_hosts(), read, own }
 }
 
 /// By which the processes of the gateway with this data folder are known.
@@ -664,7 +666,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
     if config.tools.exec.enabled && config.tools.exec.sandbox == Wanted::Off {
         warn!("{}", lang::door_exec_wide(Lang::current()));
     }
-    let halt = begin_audit(loaded, &store, &clock).await.map_err(StartError::Recover)?;
+    let halt = begin_audit(loaded, data.path(), &store, &clock).await.map_err(StartError::Recover)?;
     let journal = Journal::new();
     let (work, lanes, running) = (WakeUp::default(), LaneWakeUp::default(), Running::default());
     let media = open_media(loaded, &clock);
@@ -770,6 +772,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
             rows: Arc::clone(&store) as Arc<dyn audit::AuditStore>,
             lanes: lanes.clone(),
         }),
+        refused: intake::abuse::Told::default(),
         halt: halt.clone(),
         shelf: Arc::clone(&shelf),
     });
@@ -977,13 +980,23 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
 /// and reads whether it is halted.
 async fn begin_audit(
     loaded: &Loaded,
+    data: &std::path::Path,
     store: &Arc<dyn Store>,
     clock: &Arc<dyn Clock>,
 ) -> Result<Halt, crate::store::StoreError> {
-    let config = audit::hash_of(&loaded.show_json());
+    let shown = loaded.show_json();
+    let config = audit::hash_of(&shown);
+    let seen = data.join(audit::SEEN);
+    let changed = audit::changed_since(&std::fs::read_to_string(&seen).unwrap_or_default(), &shown);
     let (at, who, what) = (clock.now_ms(), audit::GATEWAY.to_owned(), "configuration read".to_owned());
-    let detail = serde_json::json!({ "config_sha256": config, "version": env!("CARGO_PKG_VERSION") });
+    let version = env!("CARGO_PKG_VERSION");
+    let detail = serde_json::json!({ "config_sha256": config, "changed": changed, "version": version });
     store.audit(vec![audit::Event { at, kind: audit::Kind::Config, who, what, detail }]).await?;
+    // After the row: a start that is cut off here names the same keys again.
+    if let Err(error) = crate::os::write_private(&seen, shown.to_string().as_bytes()) {
+        warn!(%error, "the next start cannot tell which keys of the configuration changed");
+    }
+    store.expire_approvals(at).await?;
     audit::log_head(&store.audit_head().await?);
     let halt = Halt::default();
     if let Some((_, who)) = store.halted().await? {
@@ -998,6 +1011,7 @@ async fn try_sandbox(enabled: bool, commands: Commands, stopping: CancellationTo
     if enabled {
         match commands.ruling().await {
             Ruling::Confined(level) => info!(%level, "commands are confined"),
+            Ruling::Asked(level, why) => warn!(%level, "{why}"),
             Ruling::Refused(why) => warn!(why, "there is no exec tool"),
             // Said already.
             Ruling::Open => {}

@@ -12,6 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    audit,
     channels::Channels,
     chats::Chats,
     lang::{self, Lang},
@@ -169,6 +170,81 @@ impl Decision {
     }
 }
 
+/// Whose decision it is, and by which way it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct By {
+    /// Channel and sender id (`telegram:main 42`), or [`audit::CONSOLE`]: whoever holds the gateway's token.
+    pub who: String,
+    /// How.
+    pub how: How,
+}
+
+impl By {
+    /// Whoever holds the gateway's token.
+    pub fn token(how: How) -> Self {
+        Self { who: audit::CONSOLE.to_owned(), how }
+    }
+}
+
+/// By which way a decision came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// A button below the request.
+    Button,
+    /// `/approve`, written.
+    Command,
+    /// `y`, `n` and their like.
+    Answer,
+    /// `crawfish approvals`.
+    CommandLine,
+    /// At the prompt of `crawfish chat`.
+    Chat,
+    /// Over HTTP.
+    #[default]
+    Api,
+}
+
+impl How {
+    /// Its name in rows.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Button => "button",
+            Self::Command => "command",
+            Self::Answer => "answer",
+            Self::CommandLine => "command_line",
+            Self::Chat => "chat",
+            Self::Api => "api",
+        }
+    }
+}
+
+/// What was approved for good: exactly this, for exactly this person.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Always {
+    /// Short, for typing.
+    pub id: String,
+    /// The agent.
+    pub agent: String,
+    /// For whom: channel and sender id.
+    pub asker: String,
+    /// The tool.
+    pub tool: String,
+    /// Of the tool, the arguments, the folder and the program's file.
+    pub digest: String,
+    /// The request that it was given to, where that is known: its arguments, its folder, its program.
+    pub request: Option<Approval>,
+    /// When, epoch milliseconds.
+    pub created_at: i64,
+}
+
+impl Always {
+    /// What is let through, made visible, in one line.
+    pub fn what(&self) -> String {
+        self.request.as_ref().map_or_else(|| self.digest.clone(), |request| request.what().replace('\n', " "))
+    }
+}
+
 /// A request to be stored.
 #[derive(Clone, Debug)]
 pub struct NewApproval {
@@ -231,7 +307,7 @@ pub trait ApprovalStore: Send + Sync + 'static {
     async fn ask(&self, lease: &Lease, new: NewApproval) -> Result<Asked, StoreError>;
 
     /// Decides, and ends the parking of the turn that waits. `NotFound`: no such request.
-    async fn decide_approval(&self, id: &str, decision: Decision, by: &str, now: i64) -> Result<Decided, StoreError>;
+    async fn decide_approval(&self, id: &str, decision: Decision, by: &By, now: i64) -> Result<Decided, StoreError>;
 
     /// Uses a yes and records these steps as started, together. `Fenced` when the turn is not ours any more, `NotFound` when
     /// there is no yes to use: nothing is recorded then.
@@ -241,7 +317,17 @@ pub trait ApprovalStore: Send + Sync + 'static {
         id: &str,
         digest: &str,
         steps: Vec<StepRecord>,
+        now: i64,
     ) -> Result<Vec<EventRow>, StoreError>;
+
+    /// What nobody answered in time is over, and the audit log says so; how many.
+    async fn expire_approvals(&self, now: i64) -> Result<u64, StoreError>;
+
+    /// What was approved for good, newest first.
+    async fn always(&self, limit: u32) -> Result<Vec<Always>, StoreError>;
+
+    /// Takes one of them back: from now on it is asked for again. `NotFound`: there is none of that id.
+    async fn revoke_always(&self, id: &str, by: &By, now: i64) -> Result<Always, StoreError>;
 
     /// Requests, newest first; those that wait alone unless `all`.
     async fn approvals(&self, all: bool, limit: u32, now: i64) -> Result<Vec<Approval>, StoreError>;
@@ -299,11 +385,19 @@ impl Approvals {
         let web = matches!(inbound.address.channel.kind(), "web" | "console");
         // Where it is asked: with the asker when that is the owner, or else where the owner wrote last.
         let (shown_in, to) = match own {
-            true => (Some(call.session.clone()), (!web).then(|| inbound.address.clone())),
+            true => {
+                // Not always the session of the turn: a sub-agent's asks in its parent's chat, where the answer is written.
+                let entry = self.channels.get(&inbound.address.channel);
+                let chat = entry.map_or_else(|| call.session.clone(), |entry| entry.session_of(inbound));
+                (Some(chat), (!web).then(|| inbound.address.clone()))
+            }
             false => {
                 let chat = self.chats.owner(&call.agent).await?;
-                let chat = chat.filter(|chat| chat.channel.kind() != "web");
-                (chat.as_ref().map(|chat| chat.session.clone()), chat.map(|chat| chat.place.address))
+                let is_web = |channel: &channel_api::ChannelId| matches!(channel.kind(), "web" | "console");
+                (
+                    chat.as_ref().map(|chat| chat.session.clone()),
+                    chat.map(|chat| chat.place.address).filter(|address| !is_web(&address.channel)),
+                )
             }
         };
         let row = Approval {
@@ -329,6 +423,7 @@ impl Approvals {
             decided_at: None,
         };
         let text = row.request(call.lang);
+        let elsewhere = to.clone();
         let mut parts = Vec::new();
         if let Some((to, entry)) = to.and_then(|to| Some((to.clone(), self.channels.get(&to.channel)?))) {
             let reply =
@@ -336,7 +431,8 @@ impl Approvals {
             let to = entry.channel.unprompted(&to);
             parts = outbox::rows(entry.channel.as_ref(), &reply, Level::Rich, &to, None, now);
         }
-        let reachable = shown_in.is_some() && (web || !parts.is_empty());
+        // On the web nothing is sent: it is listed, and events tell of it.
+        let reachable = shown_in.is_some() && (elsewhere.is_none() || !parts.is_empty());
         let holds_ms = self.config.expires.ms();
         let asked = self.rows.ask(lease, NewApproval { row, upto, parts, reachable, text, holds_ms, now }).await?;
         if let Asked::Waits { lanes, .. } = &asked

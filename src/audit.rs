@@ -254,6 +254,45 @@ fn is_secret(key: &str) -> bool {
         .any(|word| key.contains(word))
 }
 
+/// The configuration of the last start, secrets masked, in the data folder: what the next start is compared with.
+pub const SEEN: &str = "config-seen.json";
+/// The most keys that are named.
+const KEYS: usize = 50;
+
+/// The keys that differ between the configuration of the last start (JSON; empty or broken = none is known) and that of now,
+/// sorted, never their values. What is masked in both is the same: a new secret under the same name is no change.
+pub fn changed_since(before: &str, now: &Value) -> Option<Vec<String>> {
+    let before: Value = serde_json::from_str(before).ok()?;
+    let mut keys = Vec::new();
+    differing(&before, now, &mut String::new(), &mut keys);
+    keys.sort_unstable();
+    keys.truncate(KEYS);
+    Some(keys)
+}
+
+fn differing(before: &Value, now: &Value, path: &mut String, keys: &mut Vec<String>) {
+    match (before, now) {
+        (Value::Object(before), Value::Object(now)) => {
+            let names: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+            for name in names {
+                let end = path.len();
+                if end > 0 {
+                    path.push('.');
+                }
+                path.extend(name.chars().take(64));
+                let none = Value::Null;
+                differing(before.get(name).unwrap_or(&none), now.get(name).unwrap_or(&none), path, keys);
+                path.truncate(end);
+            }
+        }
+        // A section that came or went is named by its keys.
+        (Value::Object(_), Value::Null) => differing(before, &json!({}), path, keys),
+        (Value::Null, Value::Object(_)) => differing(&json!({}), now, path, keys),
+        (before, now) if before != now => keys.push(path.clone()),
+        _ => {}
+    }
+}
+
 /// The log as a store keeps it.
 #[async_trait]
 pub trait AuditStore: Send + Sync + 'static {
@@ -446,6 +485,18 @@ mod tests {
         let short = short_form(&args).to_string();
         assert!(short.len() < 700 && !short.contains("Bearer"), "{short}");
         assert!(short.contains("\"x\":1"), "{short}");
+    }
+
+    #[test]
+    fn of_a_configuration_the_changed_keys_are_named_and_no_value() {
+        let before = json!({ "a": { "b": 1, "c": [1], "token": "***" }, "gone": { "x": 1 } }).to_string();
+        let now = json!({ "a": { "b": 2, "c": [1], "token": "***" }, "new": { "y": { "z": "value" } } });
+        let changed = changed_since(&before, &now).expect("there was one");
+        assert_eq!(changed, ["a.b", "gone.x", "new.y.z"]);
+        assert_eq!(changed_since(&now.to_string(), &now), Some(Vec::new()));
+        assert_eq!(changed_since("", &now), None, "the first start");
+        let many: Value = (0..200).map(|n| (format!("k{n}"), json!(n))).collect::<serde_json::Map<_, _>>().into();
+        assert_eq!(changed_since("{}", &many).map(|keys| keys.len()), Some(KEYS));
     }
 
     #[test]

@@ -28,13 +28,15 @@ mod trial;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Wanted {
-    /// As well as this machine can, L2 at least.
+    /// As well as this machine can; where that is less than L2, the owner is asked before each command.
     #[default]
     Auto,
     /// Namespaces, files, system calls.
     L3,
     /// Files and system calls.
     L2,
+    /// Not at all, and the owner is asked before each command.
+    Ask,
     /// Not at all: with all rights of this process.
     Off,
 }
@@ -60,6 +62,8 @@ impl Found {
 pub enum Ruling {
     /// Started at this level.
     Confined(Level),
+    /// Started at this level, which keeps no file from it, after the owner's word about each; why it is no better.
+    Asked(Level, String),
     /// Started with all rights: the owner wrote so.
     Open,
     /// Not started; why, and what would change that.
@@ -72,11 +76,15 @@ impl Wanted {
         let missing = |level: Level| lang::sandbox_missing(lang, level, found.best, found.reason());
         match (self, found.best) {
             (Self::Off, _) => Ruling::Open,
+            (Self::Ask, _) => Ruling::Asked(Level::L0, lang::sandbox_asked(lang)),
+            (Self::Auto, best @ (Level::L0 | Level::L1)) => {
+                Ruling::Asked(best, lang::sandbox_unconfined(lang, best, found.reason()))
+            }
             (Self::Auto, best @ (Level::L2 | Level::L3)) => Ruling::Confined(best),
             (Self::L3, Level::L3) => Ruling::Confined(Level::L3),
             (Self::L2, Level::L2 | Level::L3) => Ruling::Confined(Level::L2),
             (Self::L3, _) => Ruling::Refused(missing(Level::L3)),
-            (Self::Auto | Self::L2, _) => Ruling::Refused(missing(Level::L2)),
+            (Self::L2, _) => Ruling::Refused(missing(Level::L2)),
         }
     }
 }
@@ -322,9 +330,11 @@ mod tests {
         ] {
             assert_eq!(rule(wanted, best), Ruling::Confined(level), "{wanted:?} {best}");
         }
-        for (wanted, best) in
-            [(Wanted::Auto, L1), (Wanted::Auto, L0), (Wanted::L3, L2), (Wanted::L3, L0), (Wanted::L2, L1)]
-        {
+        for (wanted, best) in [(Wanted::Auto, L1), (Wanted::Auto, L0), (Wanted::Ask, L3)] {
+            let Ruling::Asked(level, why) = rule(wanted, best) else { panic!("{wanted:?} {best}") };
+            assert!(level < L2 && why.contains("each"), "{level} {why}");
+        }
+        for (wanted, best) in [(Wanted::L3, L2), (Wanted::L3, L0), (Wanted::L2, L1)] {
             let Ruling::Refused(why) = rule(wanted, best) else { panic!("{wanted:?} {best}") };
             assert!(why.contains("namespaces: EPERM") && why.contains("sandbox = \"off\""), "{why}");
         }

@@ -262,6 +262,8 @@ fn routes() -> Vec<Route> {
         post("/api/dlq/{id}/drop", Token, routing::post(api::let_go)),
         get("/api/prompt", Token, routing::get(api::prompt)),
         get("/api/approvals", Token, routing::get(approvals::list)),
+        get("/api/approvals/grants", Token, routing::get(approvals::grants)),
+        delete("/api/approvals/grants/{id}", Token, routing::delete(approvals::revoke)),
         get("/api/approvals/{id}", Token, routing::get(approvals::show)),
         post("/api/approvals/{id}", Token, routing::post(approvals::decide)),
         get("/api/pairings", Token, routing::get(api::pairings)),

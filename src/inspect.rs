@@ -8,7 +8,7 @@ use channel_api::{InboxId, TurnId};
 use serde_json::{Value, json};
 
 use crate::{
-    approvals::{Decided, Decision},
+    approvals::{By, Decided, Decision, How},
     audit::{self, Head},
     session::SessionKey,
     store::{DeadResolution, SpentAsk, SpentBy, SpentOf, Store, StoreError, TurnsOf},
@@ -85,12 +85,23 @@ pub enum Query {
     Approvals(bool),
     /// `GET /api/approvals/{id}` → `{"approval": Approval, "text"}`.
     Approval(String),
-    /// `POST /api/approvals/{id} {"decision"}` → `{"approval": Approval, "done"}`: whether it was decided by this.
+    /// `POST /api/approvals/{id} {"decision", "how"}` → `{"approval": Approval, "done"}`: whether it was decided by this.
     Decide {
         /// Which.
         id: String,
         /// What.
         decision: Decision,
+        /// By which way.
+        how: How,
+    },
+    /// `GET /api/approvals/grants` → `{"grants": [Always]}`: what was approved for good, newest first.
+    Grants,
+    /// `DELETE /api/approvals/grants/{id}` → `{"grant": Always}`: it is asked for again.
+    RevokeGrant {
+        /// Which.
+        id: String,
+        /// By which way.
+        how: How,
     },
     /// `GET /api/schedules` → `{"schedules": [ScheduleRow]}`, the next one first.
     Schedules,
@@ -199,10 +210,15 @@ impl Query {
             }
             Self::Approvals(all) => of(&["api", "approvals"], vec![("all", all.to_string())]),
             Self::Approval(id) => of(&["api", "approvals", id], vec![]),
-            Self::Decide { id, decision } => Request {
+            Self::Decide { id, decision, how } => Request {
                 method: Method::Post,
-                body: json!({ "decision": decision }),
+                body: json!({ "decision": decision, "how": how }),
                 ..of(&["api", "approvals", id], vec![])
+            },
+            Self::Grants => of(&["api", "approvals", "grants"], vec![]),
+            Self::RevokeGrant { id, how } => Request {
+                method: Method::Delete,
+                ..of(&["api", "approvals", "grants", id], vec![("how", how.as_str().to_owned())])
             },
             Self::Schedules => of(&["api", "schedules"], vec![]),
             Self::Schedule(id) => of(&["api", "schedules", id], vec![]),
@@ -290,12 +306,16 @@ pub async fn answer(store: &dyn Store, query: &Query, now: i64) -> Result<Value,
             let row = store.approval(id).await?.ok_or(StoreError::NotFound)?;
             json!({ "text": row.what(), "approval": row })
         }
-        Query::Decide { id, decision } => {
-            let (done, row) = match store.decide_approval(id, *decision, "token", now).await? {
+        Query::Decide { id, decision, how } => {
+            let (done, row) = match store.decide_approval(id, *decision, &By::token(*how), now).await? {
                 Decided::Done(row) => (true, row),
                 Decided::Over(row) => (false, row),
             };
             json!({ "done": done, "approval": row })
+        }
+        Query::Grants => json!({ "grants": store.always(MAX_ROWS).await? }),
+        Query::RevokeGrant { id, how } => {
+            json!({ "grant": store.revoke_always(id, &By::token(*how), now).await? })
         }
         Query::Schedules => json!({ "schedules": store.schedules(None).await? }),
         Query::Schedule(id) => {

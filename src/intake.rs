@@ -22,7 +22,7 @@ use self::{
     turned_away::TurnedAway,
 };
 use crate::{
-    approvals::{Approval, Approvals, Decided, Decision},
+    approvals::{Always, Approval, Approvals, By, Decided, Decision, How, visible},
     audit::acting_as,
     channels::{self, Channels, Entry},
     config::LimitsConfig,
@@ -112,6 +112,8 @@ pub struct Intake {
     pub ledger: Arc<Ledger>,
     /// Tells the owner who is not heard for a while; `None`: nobody is told.
     pub teller: Option<abuse::Teller>,
+    /// Who was told that this is the owner's.
+    pub refused: abuse::Told,
     /// The brake, and what reaches background commands.
     pub halt: Halt,
     /// The skills, whose commands `/help` names.
@@ -607,6 +609,10 @@ impl Intake {
     async fn decide(&self, command: &Command, asked: &Asking<'_>) -> Result<String, StoreError> {
         let Asking { entry, event, role, rights, lang } = *asked;
         if role != Role::Owner || event.trust == Trust::Relayed {
+            // Whoever tries on and on is told once an hour: an answer each would be theirs to order.
+            if !self.refused.first(&ledger::sender_key(event), self.clock.monotonic()) {
+                return Ok(String::new());
+            }
             let by_pairing = rights.paired == Some(Role::Owner) && event.conversation.kind == ConversationKind::Group;
             return Ok(if by_pairing { lang::owner_only_paired(lang) } else { lang::owner_only(lang) });
         }
@@ -663,13 +669,24 @@ impl Intake {
             return Ok(None);
         }
         let waiting = self.waiting(session, now).await.map_err(unavailable)?;
-        let named = event.reply_to.as_ref().filter(|quoted| quoted.ours).and_then(|quoted| quoted.text.as_deref());
-        let meant = named.and_then(|text| waiting.iter().find(|row| text.contains(&row.id)));
-        Ok(match (meant, waiting.is_empty()) {
-            (Some(row), _) => Some(Word::Decide { id: row.id.clone(), decision }),
-            (None, false) => Some(Word::Answer(decision)),
-            (None, true) => None,
-        })
+        if waiting.is_empty() {
+            return Ok(None);
+        }
+        if let Some(quoted) = &event.reply_to {
+            // A word to something else is none; to what cannot be told, it is asked.
+            return Ok(match quoted.text.as_deref().filter(|_| quoted.ours) {
+                Some(text) => waiting
+                    .iter()
+                    .find(|row| text.contains(&row.id))
+                    .map(|row| Word::Decide { id: row.id.clone(), decision }),
+                None => quoted.ours.then_some(Word::Which),
+            });
+        }
+        // The talk here went on since: it may be the answer to that.
+        let talked = self.sessions.session(session).await.map_err(unavailable)?.map_or(0, |row| row.updated_at);
+        let parked_here = waiting.iter().any(|row| &row.session == session);
+        let plain = parked_here || waiting.iter().all(|row| talked <= row.created_at);
+        Ok(Some(if plain { Word::Answer(decision) } else { Word::Which }))
     }
 
     /// What waits and was shown in this chat.
@@ -701,14 +718,43 @@ impl Intake {
                 let rows = self.approvals.rows.approvals(false, 20, now).await?;
                 return Ok(if rows.is_empty() { lang::approval_nothing(lang) } else { list(&rows) });
             }
+            Word::Grants => {
+                let rows = self.approvals.rows.always(20).await?;
+                let one = |row: &Always| {
+                    let what: String = row.what().chars().take(120).collect();
+                    format!("{} · {} · {} · {what}", row.id, row.tool, visible(&row.asker))
+                };
+                let rows: Vec<String> = rows.iter().map(one).collect();
+                return Ok(match rows.is_empty() {
+                    true => lang::approval_no_grants(lang),
+                    false => lang::approval_grants(lang, rows.join("\n")),
+                });
+            }
+            Word::Revoke(id) => {
+                let by = By { who: ledger::sender_key(event), how: How::Command };
+                return match self.approvals.rows.revoke_always(id, &by, now).await {
+                    Ok(row) => Ok(lang::approval_revoked(lang, &row.id, &row.tool)),
+                    Err(StoreError::NotFound) => Ok(lang::approval_no_grant(lang, shown_id(id))),
+                    Err(error) => Err(error),
+                };
+            }
             Word::Decide { id, decision } => (id.clone(), *decision),
+            Word::Which => match &self.waiting(session, now).await?[..] {
+                [] => return Ok(lang::approval_nothing(lang)),
+                waiting => return Ok(lang::approval_which(lang, list(waiting))),
+            },
             Word::Answer(decision) => match &self.waiting(session, now).await?[..] {
                 [] => return Ok(lang::approval_nothing(lang)),
                 [row] => (row.id.clone(), *decision),
                 several => return Ok(lang::approval_which(lang, list(several))),
             },
         };
-        let by = format!("{}:{}", event.channel, event.sender.id);
+        let how = match (event.kind, Command::of(event)) {
+            (InboundKind::Button, _) => How::Button,
+            (_, Some(_)) => How::Command,
+            (_, None) => How::Answer,
+        };
+        let by = By { who: ledger::sender_key(event), how };
         let decided = self.approvals.rows.decide_approval(&id, decision, &by, now).await;
         self.work.wake();
         Ok(match decided {
@@ -991,6 +1037,9 @@ pub fn settled_parts(parts: &[NewPart]) -> Vec<SettledPart> {
 }
 
 fn notice(entry: &Entry, reply: &Reply, event: &Inbound, id: &InboxId, now: i64) -> Vec<NewPart> {
+    if reply.text.is_empty() {
+        return Vec::new();
+    }
     let answers = Answers::message(id, &event.platform_id);
     outbox::rows(entry.channel.as_ref(), reply, Level::Rich, &event.address, Some(answers), now)
 }

@@ -2678,10 +2678,9 @@ catalogue! {
         zh: "/批准 列出待批请求；/批准 ID 一次|总是|拒绝 作出决定。",
     }
     approval_which(list) {
-        en: "Several requests wait; say which:\n{list}",
-        zh: "有多个待批请求，请指明：\n{list}",
+        en: "Which do you mean? Answer with its button, as a reply to it, or with /approve ID once|always|deny:\n{list}",
+        zh: "指的是哪一个？请用其按钮、回复该请求，或发送 /批准 ID 一次|总是|拒绝：\n{list}",
     }
-    approval_ask_now() { en: "y = once, a = always, anything else = no: ", zh: "y = 一次，a = 总是，其他 = 拒绝：" }
 }
 
 // What a hostile provider or server sends.
@@ -2826,6 +2825,41 @@ catalogue! {
     config_secret_file_open_hint(path) {
         en: "chmod 600 {path}; for a secret of Docker Compose say `mode: 0400` where the service takes it",
         zh: "执行 chmod 600 {path}；若是 Docker Compose 的 secret，在服务引用处写 `mode: 0400`",
+    }
+}
+
+// Approvals that hold for good, and what is not confined.
+catalogue! {
+    doctor_approvals_wait(n) {
+        en: "approvals: {n} wait for your word (crawfish approvals list)",
+        zh: "批准：有 {n} 个请求等待您答复（crawfish approvals list）",
+    }
+    doctor_approvals_for_good(n) {
+        en: "approvals: {n} hold for good (crawfish approvals grants; revoke ID takes one back)",
+        zh: "批准：有 {n} 个设为“总是”（crawfish approvals grants 查看，revoke ID 收回）",
+    }
+    chat_approve() { en: "y / n? ", zh: "y / n？" }
+    chat_approve_always() { en: "y / n / a (always)? ", zh: "y / n / a（总是）？" }
+    sandbox_asked() {
+        en: "commands are not confined, as the configuration says ([tools.exec] sandbox = \"ask\"): the owner is asked before each; sandbox = \"auto\" confines them where this machine can",
+        zh: "按配置（[tools.exec] sandbox = \"ask\"）命令不受隔离：每条命令执行前都会询问主人；sandbox = \"auto\" 会在本机支持时隔离命令",
+    }
+    sandbox_unconfined(best, why) {
+        en: "commands cannot be confined on this machine ({best}; {why}): the owner is asked before each; [tools.exec] sandbox = \"off\" asks no more, and runs them with all rights of this process",
+        zh: "本机无法隔离命令（{best}；{why}）：每条命令执行前都会询问主人；[tools.exec] sandbox = \"off\" 则不再询问，命令拥有本进程的全部权限",
+    }
+    approval_no_grants() { en: "Nothing is approved for good.", zh: "没有设为“总是”的批准。" }
+    approval_grants(list) {
+        en: "Approved for good; /approvals revoke ID takes one back:\n{list}",
+        zh: "以下操作已设为“总是”；/授权 收回 ID 可收回：\n{list}",
+    }
+    approval_revoked(id, tool) {
+        en: "{id}: {tool} is asked for again.",
+        zh: "{id}：{tool} 今后会再次询问。",
+    }
+    approval_no_grant(id) {
+        en: "Nothing named {id} is approved for good; /approvals lists what is.",
+        zh: "没有名为 {id} 的“总是”批准；用 /授权 查看列表。",
     }
 }
 

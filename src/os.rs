@@ -225,6 +225,32 @@ pub fn not_a_file(path: &Path, metadata: &std::fs::Metadata) -> Option<&'static 
 /// The variable that every process of a command carries, so that all of them are found when it ends.
 pub const COMMAND_MARK: &str = "CRAWFISH_COMMAND";
 
+/// What tells one state of a file from another: device, inode, size, and the times of its last change in nanoseconds, of
+/// which the second cannot be set by anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileStamp([i128; 5]);
+
+/// The stamp of a file; `None` where the system gives none.
+pub fn stamp(facts: &std::fs::Metadata) -> Option<FileStamp> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let time = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        Some(FileStamp([
+            i128::from(facts.dev()),
+            i128::from(facts.ino()),
+            i128::from(facts.size()),
+            time(facts.mtime(), facts.mtime_nsec()),
+            time(facts.ctime(), facts.ctime_nsec()),
+        ]))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = facts;
+        None
+    }
+}
+
 /// The program of that name in the search path.
 pub fn program(name: &str) -> Option<PathBuf> {
     let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);

@@ -493,6 +493,23 @@ impl Skills {
         })
     }
 
+    /// Whether this file lies in the folder of an installed skill that nobody granted anything, or that changed since: its
+    /// author may be anybody. `below`: the file is a folder of which all was looked through.
+    pub fn is_strangers(&self, file: &Path, below: bool) -> bool {
+        self.of_strangers().any(|folder| {
+            let real = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+            [folder, real.as_path()]
+                .iter()
+                .any(|folder| file.starts_with(folder) || (below && folder.starts_with(file)))
+        })
+    }
+
+    /// The folders of those skills.
+    pub fn of_strangers(&self) -> impl Iterator<Item = &Path> {
+        let strange = |skill: &&Skill| matches!(skill.consent, grants::Consent::Missing | grants::Consent::Changed(_));
+        self.list.iter().filter(strange).filter_map(|skill| skill.location.parent())
+    }
+
     /// The usable skill of that name or alias; `-` and `_`, capitals and small letters are alike.
     pub fn find(&self, name: &str) -> Option<&Skill> {
         let exact = self.usable().find(|skill| skill.name == name || skill.alias == name);

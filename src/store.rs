@@ -36,6 +36,8 @@ pub mod sqlite;
 #[cfg(test)]
 pub(crate) mod conformance;
 #[cfg(test)]
+mod conformance_approvals;
+#[cfg(test)]
 mod conformance_initiative;
 #[cfg(test)]
 mod model_test;

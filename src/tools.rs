@@ -45,6 +45,7 @@ mod memory_get;
 mod memory_search;
 mod message;
 mod process;
+pub mod program;
 mod read;
 mod schedule;
 pub mod senses;
@@ -64,7 +65,7 @@ pub use spawn::Nest;
 // What they stand on.
 mod broker;
 pub mod decode;
-pub use broker::{Outgoing, file_meant, open_to_send};
+pub use broker::{Outgoing, file_meant, files_meant, open_to_send};
 pub mod truncate;
 mod walk;
 
@@ -257,11 +258,10 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// To this program, as its file is now.
-    pub fn to_program(program: &std::path::Path, folder: &std::path::Path) -> Self {
+    /// To this program, as its file is now. Waits for the disk.
+    pub fn to_program(program: &std::path::Path, folder: &std::path::Path, hashes: &program::Hashes) -> Self {
         let file = std::fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
-        let hash = std::fs::read(&file).map(Sha256::digest);
-        let hash = hash.map_or_else(|_| String::new(), |hash| hash.iter().map(|byte| format!("{byte:02x}")).collect());
+        let hash = hashes.of(&file);
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_lowercase();
         Self {
             folder: Some(folder.display().to_string()),

@@ -395,7 +395,9 @@ impl Compaction<'_> {
             return Ok(());
         }
         // What was read from outside waits for the owner, as it would have in its own turn.
-        self.outside = holds_outside(&history, &self.known_tools());
+        let (skills, session) = (agent.briefing.skills(), &self.claim.lease.session);
+        self.outside = holds_outside(&history, &self.known_tools())
+            || agent.looked_at_strangers(&skills, session, asker.role, &history).await;
         let input = Message::user(lang::compaction_save(lang));
         let run = self.drive(lang::compaction_rules(lang), history, input, tools).await;
         self.outside = false;
@@ -434,7 +436,9 @@ impl Compaction<'_> {
                 Ended::Stopped | Ended::Silent(_) => return Ok(Err(lang::both(lang::stopped))),
             }
         }
-        let outside = holds_outside(gone, &self.known_tools());
+        let (skills, session, role) = (self.agent.briefing.skills(), &self.claim.lease.session, self.asker().role);
+        let outside = holds_outside(gone, &self.known_tools())
+            || self.agent.looked_at_strangers(&skills, session, role, gone).await;
         Ok(Ok(checked(written.as_deref().unwrap_or_default(), before, gone, outside, lang)))
     }
 

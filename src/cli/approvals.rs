@@ -1,4 +1,4 @@
-//! `crawfish approvals list|show|approve|deny`: what waits for the owner's word.
+//! `crawfish approvals list|show|approve|deny|grants|revoke`: what waits for the owner's word, and what was approved for good.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::{
     show,
 };
 use crate::{
-    approvals::{Approval, Decision},
+    approvals::{Always, Approval, Decision, How},
     config::Env,
     inspect::Query,
     lang::{self, Lang},
@@ -50,6 +50,13 @@ enum What {
     },
     /// Says no. 拒绝。
     Deny {
+        /// Its id.
+        id: String,
+    },
+    /// Lists what was approved for good. 列出已设为“总是”的批准。
+    Grants,
+    /// Takes one of those back: it is asked for again. 收回。
+    Revoke {
         /// Its id.
         id: String,
     },
@@ -104,13 +111,39 @@ impl Approvals {
                 self.decide(reach, id, decision).await?;
             }
             What::Deny { id } => self.decide(reach, id, Decision::Deny).await?,
+            What::Grants => {
+                let rows: Vec<Always> = reach.ask(&Query::Grants, "grants").await?;
+                if self.json {
+                    show::json(&rows);
+                } else if rows.is_empty() {
+                    show::line(&lang::approval_no_grants(lang));
+                } else {
+                    let rows: Vec<Vec<String>> = rows
+                        .iter()
+                        .map(|row| {
+                            let (since, what) = (show::time(row.created_at), format!("{} · {}", row.tool, row.what()));
+                            vec![row.id.clone(), since, row.agent.clone(), row.asker.clone(), what]
+                        })
+                        .collect();
+                    show::table(&["ID", "SINCE", "AGENT", "FOR", "WHAT"], &rows);
+                }
+            }
+            What::Revoke { id } => {
+                let value = reach.value(&Query::RevokeGrant { id: id.clone(), how: How::CommandLine }).await?;
+                let row: Always = reach::read(value["grant"].clone())?;
+                if self.json {
+                    show::json(&row);
+                } else {
+                    show::line(&lang::approval_revoked(lang, &row.id, &row.tool));
+                }
+            }
         }
         Ok(())
     }
 
     async fn decide(&self, reach: &Reach, id: &str, decision: Decision) -> Result<(), Exit> {
         let lang = Lang::current();
-        let value: Value = reach.value(&Query::Decide { id: id.to_owned(), decision }).await?;
+        let value: Value = reach.value(&Query::Decide { id: id.to_owned(), decision, how: How::CommandLine }).await?;
         let row: Approval = reach::read(value["approval"].clone())?;
         if self.json {
             show::json(&value);

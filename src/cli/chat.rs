@@ -1,6 +1,7 @@
 //! `crawfish chat`: a conversation in the terminal, with tool steps and text as they come; over a pipe, the answer alone.
 
 use std::{
+    collections::HashSet,
     io::{IsTerminal as _, Read as _, Write as _},
     path::Path,
 };
@@ -11,13 +12,18 @@ use tokio::io::AsyncBufReadExt as _;
 
 use super::{client::Client, exit::Exit, reach, show};
 use crate::{
+    approvals::{Approval, Decision, How},
     config::Env,
+    inspect::Query,
     lang::{self, Lang},
     terminal,
 };
 
 /// The most bytes of one message.
 const MAX_INPUT: u64 = 1 << 20;
+
+/// What a person types; `None` where nobody can.
+pub type Typed = Option<tokio::io::Lines<tokio::io::BufReader<tokio::io::Stdin>>>;
 
 /// Talks with the agent. 与助手对话。
 #[derive(Debug, Args)]
@@ -83,15 +89,21 @@ impl Chat {
                 Ok(message) => message,
                 Err(exit) => return exit,
             };
-            return reach::block_on(self.say(&client, &message, if self.json { Shown::Json } else { Shown::Answer }));
+            let shown = if self.json { Shown::Json } else { Shown::Answer };
+            return reach::block_on(async { self.say(&client, &message, shown, &mut None).await });
         }
         reach::block_on(self.converse(&client))
     }
 
     async fn converse(&self, client: &Client) -> Exit {
         eprintln!("{}", lang::chat_hello(Lang::current()));
-        let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
+        let mut typed: Typed = Some(tokio::io::BufReader::new(tokio::io::stdin()).lines());
+        let mut asked = HashSet::new();
         loop {
+            if !self.json {
+                ask_for_what_waits(client, &mut typed, &mut asked).await;
+            }
+            let Some(lines) = typed.as_mut() else { return Exit::Ok };
             eprint!("> ");
             let line = tokio::select! {
                 line = lines.next_line() => line,
@@ -105,7 +117,7 @@ impl Chat {
                 Ok(Some(line)) if matches!(line.trim(), "/quit" | "/exit" | "/退出") => return Exit::Ok,
                 Ok(Some(line)) => {
                     let shown = if self.json { Shown::Json } else { Shown::Live };
-                    let end = self.say(client, &line, shown).await;
+                    let end = self.say(client, &line, shown, &mut typed).await;
                     if end == Exit::Interrupted {
                         return end;
                     }
@@ -120,13 +132,13 @@ impl Chat {
     }
 
     /// Sends one message and shows its answer; Ctrl-C stops the turn, a second one leaves.
-    async fn say(&self, client: &Client, message: &str, shown: Shown) -> Exit {
+    async fn say(&self, client: &Client, message: &str, shown: Shown, typed: &mut Typed) -> Exit {
         let answer = match client.post(message, self.session.as_deref()).await {
             Ok(answer) => answer,
             Err(error) => return reach::say_client(error),
         };
         let task = answer["taskId"].as_str().unwrap_or_default().to_owned();
-        let mut following = std::pin::pin!(follow(client, &task, shown));
+        let mut following = std::pin::pin!(follow(client, &task, shown, typed));
         tokio::select! {
             end = &mut following => return end,
             _ = tokio::signal::ctrl_c() => {}
@@ -145,18 +157,109 @@ impl Chat {
     }
 }
 
-/// Shows the events of one message until it is settled. A stream that breaks is taken up again where it broke.
-pub async fn follow(client: &Client, task: &str, shown: Shown) -> Exit {
-    let mut view = View { shown, written: String::new() };
+/// Asks, one after another, for the word about what waits and was not asked for here before: a sub-agent's request, one of a
+/// turn that this terminal does not follow.
+async fn ask_for_what_waits(client: &Client, typed: &mut Typed, asked: &mut HashSet<String>) {
+    let waiting = client.ask(&Query::Approvals(false).request()).await.unwrap_or_default();
+    let waiting: Vec<Approval> = serde_json::from_value(waiting["approvals"].clone()).unwrap_or_default();
+    for row in waiting.into_iter().rev() {
+        if !asked.insert(row.id.clone()) {
+            continue;
+        }
+        eprintln!("{}", terminal::escape(&row.request(Lang::current())));
+        let mut open = Some(Open { id: row.id, may_always: row.may_always });
+        open.as_ref().inspect(|open| open.prompt());
+        while open.is_some() && typed.is_some() {
+            let line = tokio::select! {
+                line = next_line(typed) => line,
+                _ = tokio::signal::ctrl_c() => {
+                    eprintln!();
+                    return;
+                }
+            };
+            hear(client, &mut open, line.as_deref()).await;
+        }
+    }
+}
+
+/// A request that can be answered here.
+struct Open {
+    id: String,
+    may_always: bool,
+}
+
+impl Open {
+    fn prompt(&self) {
+        let lang = Lang::current();
+        eprint!("{}", if self.may_always { lang::chat_approve_always(lang) } else { lang::chat_approve(lang) });
+    }
+
+    /// The word that a line is.
+    fn word(&self, line: &str) -> Option<Decision> {
+        match line.trim().to_lowercase().as_str() {
+            "a" | "always" | "总是" if self.may_always => Some(Decision::Always),
+            line => Decision::answered(line),
+        }
+    }
+}
+
+/// The next line that is typed, `None` at the end of the input; nothing where nobody types. Cancel-safe.
+async fn next_line(typed: &mut Typed) -> Option<String> {
+    let Some(lines) = typed.as_mut() else { return std::future::pending().await };
+    let line = lines.next_line().await.ok().flatten();
+    if line.is_none() {
+        *typed = None;
+    }
+    line
+}
+
+/// Decides by what was typed; what is no answer is asked for again, and the end of the input leaves it waiting.
+async fn hear(client: &Client, open: &mut Option<Open>, line: Option<&str>) {
+    let (Some(line), Some(request)) = (line, open.as_ref()) else {
+        *open = None;
+        return;
+    };
+    let Some(decision) = request.word(line) else { return request.prompt() };
+    let decide = Query::Decide { id: request.id.clone(), decision, how: How::Chat };
+    match client.ask(&decide.request()).await {
+        Ok(answer) => {
+            if let Ok(row) = serde_json::from_value::<Approval>(answer["approval"].clone()) {
+                eprintln!("{}", row.outcome(Lang::current()));
+            }
+        }
+        Err(error) => {
+            reach::say_client(error);
+        }
+    }
+    *open = None;
+}
+
+/// Shows the events of one message until it is settled; where somebody types, requests for approval are answered on the
+/// spot. A stream that breaks is taken up again where it broke.
+pub async fn follow(client: &Client, task: &str, shown: Shown, typed: &mut Typed) -> Exit {
+    let mut view = View { shown, written: String::new(), open: None };
     let mut after: Option<String> = None;
     for _ in 0..5 {
         let mut events = match client.events(task, after.as_deref()).await {
             Ok(events) => events,
             Err(error) => return reach::say_client(error),
         };
-        while let Some(event) = events.next().await {
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                line = next_line(typed), if view.open.is_some() => {
+                    hear(client, &mut view.open, line.as_deref()).await;
+                    continue;
+                }
+            };
+            let Some(event) = event else { break };
             if let Some(end) = view.event(&event) {
                 return end;
+            }
+            if typed.is_some()
+                && let Some(open) = view.open.as_ref().filter(|_| event["type"] == "approval_needed")
+            {
+                open.prompt();
             }
         }
         after = events.last_id().map(str::to_owned);
@@ -170,6 +273,8 @@ struct View {
     shown: Shown,
     /// The answer's text so far.
     written: String,
+    /// What was asked for last, while its turn waits.
+    open: Option<Open>,
 }
 
 impl View {
@@ -179,6 +284,12 @@ impl View {
             show::json_line(event);
         }
         let text = |key: &str| event[key].as_str().unwrap_or_default();
+        // What goes on was answered elsewhere.
+        if matches!(text("type"), "text_delta" | "tool_start" | "tool_end" | "task_complete" | "task_failed")
+            && self.open.take().is_some()
+        {
+            eprintln!();
+        }
         match text("type") {
             "text_delta" if self.shown == Shown::Live => {
                 if event["replace"].as_bool() == Some(true) {
@@ -190,6 +301,9 @@ impl View {
             "approval_needed" if self.shown != Shown::Json => {
                 self.void();
                 eprintln!("{}", terminal::escape(text("text")));
+                let approval = &event["approval"];
+                let may_always = approval["may_always"].as_bool() == Some(true);
+                self.open = approval["id"].as_str().map(|id| Open { id: id.to_owned(), may_always });
             }
             "text_reset" if self.shown == Shown::Live => self.void(),
             "plan" if self.shown == Shown::Live => {
@@ -297,7 +411,7 @@ mod tests {
 
     #[test]
     fn the_screen_follows_the_events_to_the_end() {
-        let mut view = View { shown: Shown::Live, written: String::new() };
+        let mut view = View { shown: Shown::Live, written: String::new(), open: None };
         for text in ["你", "好 "] {
             assert_eq!(view.event(&json!({ "type": "text_delta", "text": text })), None);
         }
@@ -311,6 +425,19 @@ mod tests {
         assert_eq!(view.written, "two");
         assert_eq!(view.event(&json!({ "type": "task_failed", "error": "x\u{1b}" })), Some(Exit::Failure));
         assert_eq!(view.event(&json!(null)), None);
+        let needed =
+            json!({ "type": "approval_needed", "text": "May I?", "approval": { "id": "ab23cd", "may_always": false } });
+        assert_eq!(view.event(&needed), None);
+        let open = view.open.as_ref().expect("it can be answered");
+        let words = ["y", "同意", "N", "拒绝", "a", "yes please", ""].map(|line| open.word(line));
+        assert_eq!(
+            words,
+            [Some(Decision::Once), Some(Decision::Once), Some(Decision::Deny), Some(Decision::Deny), None, None, None]
+        );
+        let always = Open { id: String::new(), may_always: true };
+        assert_eq!(always.word(" A "), Some(Decision::Always));
+        view.event(&json!({ "type": "tool_start", "tool": "exec" }));
+        assert!(view.open.is_none(), "it was answered elsewhere");
         let items =
             json!([{ "text": "look\u{1b}[2J", "state": "done" }, { "text": "写", "state": "doing" }, { "text": "x" }]);
         let lines = checklist(&items);

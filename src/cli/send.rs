@@ -52,7 +52,8 @@ impl Send {
             };
             let task = answer["taskId"].as_str().unwrap_or_default();
             if self.wait {
-                return chat::follow(&client, task, if self.json { Shown::Json } else { Shown::Answer }).await;
+                let shown = if self.json { Shown::Json } else { Shown::Answer };
+                return chat::follow(&client, task, shown, &mut None).await;
             }
             if self.json {
                 show::json(&answer)

@@ -1,4 +1,4 @@
-//! `GET /api/approvals` and `POST /api/approvals/{id}`: what waits for the owner's word, and the word.
+//! `/api/approvals`: what waits for the owner's word, the word, and what was approved for good.
 
 use std::sync::Arc;
 
@@ -10,7 +10,10 @@ use super::{
     api::{Asked, Named, asked, body_of},
     error::Refusal,
 };
-use crate::{approvals::Decision, inspect::Query};
+use crate::{
+    approvals::{Decision, How},
+    inspect::Query,
+};
 
 type Answer = Result<Response, Refusal>;
 type Gateway = State<Arc<Server>>;
@@ -27,6 +30,16 @@ pub struct Listing {
 #[serde(deny_unknown_fields)]
 struct Word {
     decision: Decision,
+    /// What the caller is; for the audit log, no right hangs on it.
+    #[serde(default)]
+    how: How,
+}
+
+/// The query of what takes one back.
+#[derive(Debug, Deserialize)]
+pub struct Way {
+    #[serde(default)]
+    how: How,
 }
 
 /// `GET /api/approvals?all=true`: what waits, newest first; all of it with `all`.
@@ -39,10 +52,20 @@ pub async fn show(State(server): Gateway, Named(id): Named) -> Answer {
     asked(&server, Query::Approval(id)).await
 }
 
-/// `POST /api/approvals/{id} {"decision": "once|always|deny"}`.
+/// `POST /api/approvals/{id} {"decision": "once|always|deny", "how"?}`.
 pub async fn decide(State(server): Gateway, Named(id): Named, headers: HeaderMap, sent: Body) -> Answer {
-    let Word { decision } = body_of(&server, &headers, sent).await?;
-    let answer = asked(&server, Query::Decide { id, decision }).await;
+    let Word { decision, how } = body_of(&server, &headers, sent).await?;
+    let answer = asked(&server, Query::Decide { id, decision, how }).await;
     server.http.work.wake();
     answer
+}
+
+/// `GET /api/approvals/grants`: what was approved for good, newest first.
+pub async fn grants(State(server): Gateway) -> Answer {
+    asked(&server, Query::Grants).await
+}
+
+/// `DELETE /api/approvals/grants/{id}`: it is asked for again.
+pub async fn revoke(State(server): Gateway, Named(id): Named, Asked(way): Asked<Way>) -> Answer {
+    asked(&server, Query::RevokeGrant { id, how: way.how }).await
 }

@@ -78,6 +78,29 @@ impl Refusals {
     }
 }
 
+/// Who was told, within the last hour, that something is the owner's alone. Forgotten by a restart. Times are monotonic.
+#[derive(Debug, Default)]
+pub struct Told(Mutex<HashMap<String, Duration>>);
+
+impl Told {
+    /// Whether this sender (channel and id) is to be told now: once an hour each.
+    pub fn first(&self, sender: &str, now: Duration) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.get(sender).is_some_and(|at| now.saturating_sub(*at) < WITHIN) {
+            return false;
+        }
+        if all.len() >= MOST {
+            all.retain(|_, at| now.saturating_sub(*at) < WITHIN);
+            // So many within an hour are no people: none of them is told any more.
+            if all.len() >= MOST {
+                return false;
+            }
+        }
+        all.insert(sender.to_owned(), now);
+        true
+    }
+}
+
 /// Tells the owner.
 pub struct Teller {
     /// Where they are.
@@ -121,6 +144,17 @@ impl Teller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn row_24_whoever_may_not_decide_is_told_so_once_an_hour() {
+        let minutes = |n: u64| Duration::from_secs(n * 60);
+        let told = Told::default();
+        assert!(told.first("a", minutes(0)) && told.first("b", minutes(1)));
+        assert!(!told.first("a", minutes(1)) && !told.first("a", minutes(59)));
+        assert!(told.first("a", minutes(61)) && !told.first("a", minutes(62)));
+        // A crowd is remembered up to a bound, and not answered beyond it.
+        assert_eq!((0..MOST + 9).filter(|n| told.first(&format!("c{n}"), minutes(62))).count(), MOST - 1);
+    }
 
     #[test]
     fn row_39_the_fifth_refusal_within_an_hour_pauses_for_an_hour_and_is_told_once() {

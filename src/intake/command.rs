@@ -80,6 +80,12 @@ pub enum Word {
     },
     /// This, about the one request that was shown here.
     Answer(Decision),
+    /// A plain answer, and it is not plain to what.
+    Which,
+    /// What was approved for good?
+    Grants,
+    /// Take this one of them back.
+    Revoke(String),
     /// Something else.
     Unclear,
 }
@@ -198,6 +204,7 @@ impl Command {
             }),
             "pair" | "pairing" | "配对" if whole => Self::Pair(pair(as_written(&folded))),
             "approve" | "批准" if whole => Self::Approve(word(as_written(&folded))),
+            "approvals" | "授权" if whole => Self::Approve(grants(as_written(&folded))),
             "block" | "拉黑" if whole => Self::Block(as_written(&folded).next().map(str::to_owned)),
             "unblock" | "解除拉黑" if whole => Self::Unblock(as_written(&folded).next().map(str::to_owned)),
             _ => return None,
@@ -229,6 +236,15 @@ fn word<'a>(mut words: impl Iterator<Item = &'a str>) -> Word {
     let Some(id) = words.next() else { return Word::List };
     match (words.next().map(|word| Decision::named(&word.to_lowercase())), words.next()) {
         (Some(Some(decision)), None) => Word::Decide { id: id.to_lowercase(), decision },
+        _ => Word::Unclear,
+    }
+}
+
+fn grants<'a>(mut words: impl Iterator<Item = &'a str>) -> Word {
+    let Some(what) = words.next() else { return Word::Grants };
+    match (what.to_lowercase().as_str(), words.next(), words.next()) {
+        ("list" | "列表", None, None) => Word::Grants,
+        ("revoke" | "收回" | "撤销", Some(id), None) => Word::Revoke(id.to_lowercase()),
         _ => Word::Unclear,
     }
 }
@@ -337,6 +353,9 @@ mod tests {
                 Some(Command::Approve(Word::Decide { id: "ab23cd".into(), decision: Decision::Deny })),
             ),
             ("/approve ab23cd", Some(Command::Approve(Word::Unclear))),
+            ("/approvals", Some(Command::Approve(Word::Grants))),
+            ("/授权 收回 AB23cd", Some(Command::Approve(Word::Revoke("ab23cd".into())))),
+            ("/approvals revoke", Some(Command::Approve(Word::Unclear))),
             ("/approve ab23cd once please", Some(Command::Approve(Word::Unclear))),
             ("/blocked", None),
             ("/stop", Some(Command::Stop)),

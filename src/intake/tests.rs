@@ -51,6 +51,7 @@ async fn kit_with(edits: Edits, more: &str) -> Kit {
         work: WakeUp::default(),
         lanes: LaneWakeUp::default(),
         running: Running::default(),
+        refused: Default::default(),
         halt: Default::default(),
         teller: None,
         health: Default::default(),

@@ -213,7 +213,8 @@ impl Reach {
         };
         let launch = match ruling {
             Ruling::Open => command.into(),
-            Ruling::Refused(why) => return Err(why),
+            // Nobody can be asked about a server each time: it runs on.
+            Ruling::Refused(why) | Ruling::Asked(_, why) => return Err(why),
             Ruling::Confined(level) => self.sandbox.launch(command, level, self.reachable(&path, &folder))?,
         };
         Started::spawn_spoken_to(launch, mark).map_err(|error| {

@@ -192,6 +192,7 @@ fn migrator() -> Migrator {
         (15, "audit", include_str!("../../migrations/sqlite/0015_audit.sql")),
         (16, "chat_seen", include_str!("../../migrations/sqlite/0016_chat_seen.sql")),
         (18, "spend_sender", include_str!("../../migrations/sqlite/0018_spend_sender.sql")),
+        (20, "approvals_for_good", include_str!("../../migrations/sqlite/0020_approvals.sql")),
     ];
     Migrator::with_migrations(
         list.into_iter()

@@ -70,7 +70,7 @@ async fn a_reminder_comes_once_though_the_process_dies_at_the_due_second() {
 }
 
 #[tokio::test]
-async fn a_reminder_arrives_in_the_group_where_it_was_set_and_members_set_none() {
+async fn row_48_a_reminder_arrives_in_the_group_where_it_was_set_and_members_set_none() {
     let (telegram, model, gateway) = office(&format!("group_policy = \"open\"\nallow_from = [\"{BOB}\"]")).await;
     let room = group(GROUP);
     telegram.private(ADA, "hello");
@@ -112,7 +112,7 @@ async fn what_is_set_where_nobody_would_get_it_goes_to_the_owners_other_chat_or_
 }
 
 #[tokio::test]
-async fn what_a_blocked_person_set_does_not_run_and_says_why() {
+async fn row_48_what_a_blocked_person_set_does_not_run_and_says_why() {
     let (telegram, model, gateway) = office(&format!("trusted = [\"{BOB}\"]")).await;
     telegram.private(BOB, "remind me in 4s");
     telegram.said(BOB, "fine: Set sc_").await;

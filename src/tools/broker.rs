@@ -144,6 +144,20 @@ pub fn file_meant(ctx: &ToolContext, written: &str) -> Option<PathBuf> {
     std::fs::canonicalize(root.join(&place.inner)).ok()
 }
 
+/// The files on this machine that paths of earlier calls meant, links resolved; `None` where one means none (any more).
+/// Blocks for as long as opening the folders takes.
+pub fn files_meant(workspace: &Path, readable: &[PathBuf], written: &[String]) -> Vec<Option<PathBuf>> {
+    let Ok(broker) = Broker::of(workspace, readable, CancellationToken::new(), 0, Notes::Open) else {
+        return vec![None; written.len()];
+    };
+    let meant = |written: &String| {
+        let place = broker.place(written).ok()?;
+        let root = place.root.paths.iter().rev().flatten().next()?;
+        std::fs::canonicalize(root.join(&place.inner)).ok()
+    };
+    written.iter().map(meant).collect()
+}
+
 impl Broker {
     /// Opens the allowed folders. A workspace that does not exist yet is made (its parent must exist); a readable folder
     /// that is missing is left out.

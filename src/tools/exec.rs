@@ -27,9 +27,10 @@ use self::output::Output;
 use super::{
     Bound, Effect, Tool, ToolContext, ToolError, ToolOutput, ToolSpec, arguments,
     broker::{Broker, tell},
+    program::Hashes,
 };
 use crate::{
-    confinement::{self, Limits, Reachable, Ruling, Sandbox, Wanted},
+    confinement::{self, Level, Limits, Reachable, Ruling, Sandbox, Wanted},
     egress::hosts::{self, By, Host},
     errand::Errands,
     lang::Lang,
@@ -211,6 +212,8 @@ pub struct Commands {
     house: String,
     jobs: Jobs,
     bounds: Option<Arc<Bounds>>,
+    /// Of the programs that approvals are bound to.
+    hashes: Hashes,
 }
 
 /// What confines commands.
@@ -226,6 +229,8 @@ pub struct Bounds {
     pub hosts: Vec<Host>,
     /// What they may read besides.
     pub read: Vec<PathBuf>,
+    /// The workspaces: what lies there, a command may have written.
+    pub own: Vec<PathBuf>,
 }
 
 impl Default for Commands {
@@ -237,7 +242,13 @@ impl Default for Commands {
 impl Commands {
     /// Those of the gateway of that name; it must be the same after a restart.
     pub fn of(house: &str) -> Self {
-        Self { slots: Arc::new(Semaphore::new(AT_ONCE)), house: house.to_owned(), jobs: Jobs::default(), bounds: None }
+        Self {
+            slots: Arc::new(Semaphore::new(AT_ONCE)),
+            house: house.to_owned(),
+            jobs: Jobs::default(),
+            bounds: None,
+            hashes: Hashes::default(),
+        }
     }
 
     /// The same, confined. Without this, commands have all rights of this process.
@@ -250,6 +261,27 @@ impl Commands {
     pub fn available(&self) -> bool {
         let known = self.bounds.as_ref().and_then(|bounds| Some(bounds.wanted.rule(bounds.sandbox.known()?, Lang::En)));
         !matches!(known, Some(Ruling::Refused(_)))
+    }
+
+    /// The owner is asked before each command, because nothing keeps it in. So it is, too, while that is not known yet.
+    pub fn asks_each(&self) -> bool {
+        let Some(bounds) = &self.bounds else { return false };
+        match (bounds.wanted, bounds.sandbox.known()) {
+            (Wanted::Off, _) => false,
+            (wanted, Some(found)) => matches!(wanted.rule(found, Lang::En), Ruling::Asked(..)),
+            (_, None) => true,
+        }
+    }
+
+    /// Whether commands are known to be confined.
+    fn confines(&self) -> bool {
+        let known = self.bounds.as_ref().and_then(|bounds| Some(bounds.wanted.rule(bounds.sandbox.known()?, Lang::En)));
+        matches!(known, Some(Ruling::Confined(_)))
+    }
+
+    /// The hashes of programs.
+    pub fn hashes(&self) -> &Hashes {
+        &self.hashes
     }
 
     /// What may be done with a command; tries the sandbox when that was not done yet.
@@ -266,9 +298,9 @@ impl Commands {
         equip(&mut command, ctx);
         let refused = |why: String| ToolError::TellModel(format!("Nothing was run: {why}"));
         let level = match self.ruling().await {
-            Ruling::Open => return Ok(command.into()),
+            Ruling::Open | Ruling::Asked(Level::L0, _) => return Ok(command.into()),
             Ruling::Refused(why) => return Err(refused(why)),
-            Ruling::Confined(level) => level,
+            Ruling::Confined(level) | Ruling::Asked(level, _) => level,
         };
         let Some(bounds) = self.bounds.clone() else { return Ok(command.into()) };
         let reach = bounds.reach(ctx, most);
@@ -398,8 +430,11 @@ impl Tool for Exec {
         Terms::of(self.effect()).owner_only().direct_only()
     }
 
-    fn asks(&self, _: &Value) -> Asks {
+    fn asks(&self, args: &Value) -> Asks {
         match self.config.approve {
+            // Nothing keeps it in: the owner's word does.
+            _ if self.commands.asks_each() => Asks::Always,
+            _ if self.allowed(args).is_some() => Asks::Never,
             Approve::Auto => Asks::Outside,
             Approve::Always => Asks::Always,
         }
@@ -407,12 +442,19 @@ impl Tool for Exec {
 
     fn bound_to(&self, args: &Value, ctx: &ToolContext) -> Bound {
         let folder = args["workdir"].as_str().map_or_else(|| ctx.workspace.clone(), |dir| ctx.workspace.join(dir));
-        let wanted = serde_json::from_value(args["shell"].clone()).unwrap_or(self.config.shell);
-        let bound = wanted.found().map(|(_, program)| Bound::to_program(&program, &folder));
+        let program = match argv_of(args).first() {
+            Some(name) => program_of(name, &folder),
+            None => {
+                let wanted = serde_json::from_value(args["shell"].clone()).unwrap_or(self.config.shell);
+                wanted.found().map(|(_, program)| program)
+            }
+        };
+        let bound = program.map(|program| Bound::to_program(&program, &folder, self.commands.hashes()));
         Bound { once_only: true, ..bound.unwrap_or_default() }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {
+        let listed = self.allowed(&args);
         let Arguments { command, argv, timeout, workdir, shell, background } = arguments::typed(args)?;
         let background = background.unwrap_or(false);
         if let Some(seconds) = timeout.filter(|seconds| !background && *seconds > LONGEST) {
@@ -420,8 +462,9 @@ impl Tool for Exec {
                 "`timeout` may be at most {LONGEST} s, not {seconds}. With `background` true the command runs on by itself."
             ));
         }
-        let (mut line, written, name) = self.line(command, argv, shell)?;
-        line.current_dir(folder(ctx, workdir).await?);
+        let folder = folder(ctx, workdir).await?;
+        let (mut line, written, name) = self.line(command, argv, shell, (listed, &folder))?;
+        line.current_dir(folder);
         if background {
             let most = Duration::from_secs(timeout.unwrap_or(USUAL_JOB).clamp(1, LONGEST_JOB));
             let mut output = self.go_on(&written, line, most, ctx).await?;
@@ -436,13 +479,38 @@ impl Tool for Exec {
     }
 }
 
+/// The argument vector of a call; empty when it has none.
+fn argv_of(args: &Value) -> Vec<String> {
+    serde_json::from_value(args["argv"].clone()).unwrap_or_default()
+}
+
+/// The program that a name means, started in this folder.
+fn program_of(name: &str, folder: &Path) -> Option<PathBuf> {
+    match name.contains(std::path::is_separator) {
+        true => Some(folder.join(name)),
+        false => os::program(name),
+    }
+}
+
 impl Exec {
+    /// The program of a call that needs no question: one of the list, called without a shell, by commands that are confined.
+    /// What is open to everything reads everything, and then no list of harmless programs is one.
+    fn allowed(&self, args: &Value) -> Option<PathBuf> {
+        let bounds = self.commands.bounds.as_ref().filter(|_| self.commands.confines())?;
+        let shell = args["command"].as_str().is_some_and(|line| !line.trim().is_empty());
+        if shell || self.config.allow.is_empty() {
+            return None;
+        }
+        allowed::program(&self.config.allow, &argv_of(args), &bounds.own)
+    }
+
     /// The command that a call asks for, how it is written down, and what it starts with.
     fn line(
         &self,
         command: Option<String>,
         argv: Option<Vec<String>>,
         shell: Option<Shell>,
+        (listed, folder): (Option<PathBuf>, &Path),
     ) -> Result<(Command, String, String), ToolError> {
         let given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.trim().is_empty());
         let argv = argv.filter(|argv| !argv.is_empty());
@@ -461,8 +529,8 @@ impl Exec {
             );
         }
         if let Some((name, arguments)) = argv.as_ref().and_then(|argv| argv.split_first()) {
-            let program = if name.contains(std::path::is_separator) { Some(name.into()) } else { os::program(name) };
-            let Some(program) = program else {
+            // What was looked at is what runs.
+            let Some(program) = listed.or_else(|| program_of(name, folder)) else {
                 return tell(format!("There is no program `{name}` on this machine. Nothing was run."));
             };
             let mut line = Command::new(program);

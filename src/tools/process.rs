@@ -97,7 +97,11 @@ impl Tool for Process {
 
     fn asks(&self, args: &Value) -> Asks {
         // What is typed into a command is as good as a command.
-        if args["text"].is_string() { Asks::Outside } else { Asks::Never }
+        match args["text"].is_string() {
+            true if self.commands.asks_each() => Asks::Always,
+            true => Asks::Outside,
+            false => Asks::Never,
+        }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

@@ -84,7 +84,12 @@ impl Tool for SkillTool {
 
     fn asks(&self, _: &Value) -> Asks {
         // The owner's own skill is the owner's; an installed one was granted its commands, or is asked for.
-        if self.granted { Asks::Never } else { Asks::Outside }
+        match self.granted {
+            // Nothing keeps it in, and the grant said so of a program that is kept in.
+            _ if self.commands.asks_each() => Asks::Always,
+            true => Asks::Never,
+            false => Asks::Outside,
+        }
     }
 
     fn bound_to(&self, args: &Value, ctx: &ToolContext) -> Bound {
@@ -94,7 +99,9 @@ impl Tool for SkillTool {
             true => Some(PathBuf::from(program)),
             false => os::program(program),
         });
-        program.map(|program| Bound::to_program(&program, &ctx.workspace)).unwrap_or_default()
+        let bound = program.map(|program| Bound::to_program(&program, &ctx.workspace, self.commands.hashes()));
+        let bound = bound.unwrap_or_default();
+        Bound { once_only: bound.once_only || self.commands.asks_each(), ..bound }
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {

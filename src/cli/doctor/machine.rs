@@ -236,6 +236,7 @@ pub async fn sandbox(loaded: &Loaded, lang: Lang) -> Finding {
     let found = sandbox.found().await;
     match wanted.rule(found, lang) {
         Ruling::Confined(level) => good(lang::doctor_sandbox(lang, level)),
+        Ruling::Asked(_, why) => (!loaded.config.tools.exec.enabled, why),
         Ruling::Open => (!loaded.config.tools.exec.enabled, lang::doctor_sandbox_off(lang, found.best)),
         // Nothing is wrong where nobody asked for commands.
         Ruling::Refused(why) => (!loaded.config.tools.exec.enabled, why),

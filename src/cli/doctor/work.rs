@@ -36,7 +36,26 @@ pub async fn rows(reach: &Reach, now: i64, lang: Lang) -> Result<Vec<Finding>, E
     let turns: Vec<TurnRow> = reach.ask(&turns, "turns").await?;
     let mut findings = vec![dead_letters(&dead, lang)];
     findings.extend(failures(&turns, now, lang));
+    findings.extend(approvals(reach, lang).await);
     Ok(findings)
+}
+
+/// What waits for the owner's word, and what was approved for good. A gateway of an earlier version tells neither.
+async fn approvals(reach: &Reach, lang: Lang) -> Vec<Finding> {
+    let count = async |query: Query, key: &str| {
+        let answer = reach.value(&query).await.ok();
+        answer.and_then(|answer| answer[key].as_array().map(Vec::len)).unwrap_or(0)
+    };
+    let waiting = count(Query::Approvals(false), "approvals").await;
+    let grants = count(Query::Grants, "grants").await;
+    let mut findings = Vec::new();
+    if waiting > 0 {
+        findings.push(good(lang::doctor_approvals_wait(lang, waiting)));
+    }
+    if grants > 0 {
+        findings.push(good(lang::doctor_approvals_for_good(lang, grants)));
+    }
+    findings
 }
 
 fn dead_letters(dead: &[DeadLetter], lang: Lang) -> Finding {

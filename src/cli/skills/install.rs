@@ -249,8 +249,17 @@ impl Shop {
             return Err(Exit::Failure);
         }
         let seal = pinned::seal(&brought.files);
+        let what = if place.symlink_metadata().is_ok() { "skill updated" } else { "skill installed" };
         let put = self.installed.put(staged, folder, brought.origin.clone(), &brought.files);
         let grant_ended = put.map_err(|error| say(error, Exit::Io))?;
+        let detail = json!({
+            "skill": brought.skill.name,
+            "folder": folder,
+            "version": brought.origin.installed_version,
+            "from": brought.origin.pin.as_ref().map(|pin| &pin.from),
+            "files_sha256": seal,
+        });
+        reach::granted(&self.loaded, what, detail).await?;
         if how.json {
             show::json(&json!({
                 "name": brought.skill.name,

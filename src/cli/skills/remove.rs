@@ -56,8 +56,14 @@ impl Remove {
                 if let Err(error) = grants::withdraw(&dir, &dir.join(name)) {
                     return say(error, Exit::Io);
                 }
-                show::line(&lang::remove_done(lang, name));
-                Exit::Ok
+                let detail = serde_json::json!({ "folder": name });
+                let written = reach::block_on(async {
+                    reach::granted(&loaded, "skill removed", detail).await.err().unwrap_or(Exit::Ok)
+                });
+                if written == Exit::Ok {
+                    show::line(&lang::remove_done(lang, name));
+                }
+                written
             }
             Err(error) => say(error, Exit::Io),
         }

@@ -622,7 +622,7 @@ impl crate::approvals::ApprovalStore for Rows {
         &self,
         _: &str,
         _: crate::approvals::Decision,
-        _: &str,
+        _: &crate::approvals::By,
         _: i64,
     ) -> Result<crate::approvals::Decided, StoreError> {
         Err(StoreError::NotFound)
@@ -633,8 +633,23 @@ impl crate::approvals::ApprovalStore for Rows {
         _: &str,
         _: &str,
         _: Vec<StepRecord>,
+        _: i64,
     ) -> Result<Vec<EventRow>, StoreError> {
         unreachable!("no turn runs here")
+    }
+    async fn expire_approvals(&self, _: i64) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+    async fn always(&self, _: u32) -> Result<Vec<crate::approvals::Always>, StoreError> {
+        Ok(Vec::new())
+    }
+    async fn revoke_always(
+        &self,
+        _: &str,
+        _: &crate::approvals::By,
+        _: i64,
+    ) -> Result<crate::approvals::Always, StoreError> {
+        Err(StoreError::NotFound)
     }
     async fn approvals(&self, _: bool, _: u32, _: i64) -> Result<Vec<crate::approvals::Approval>, StoreError> {
         Ok(Vec::new())

@@ -66,6 +66,7 @@ async fn real() -> Real {
                     lanes: LaneWakeUp::default(),
                     config: Default::default(),
                 },
+                refused: Default::default(),
                 halt: Default::default(),
                 teller: None,
                 health: Default::default(),

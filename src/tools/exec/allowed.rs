@@ -259,15 +259,18 @@ pub fn program(allow: &[String], argv: &[String], own: &[PathBuf]) -> Option<Pat
     let path = if name.contains('/') { PathBuf::from(name) } else { os::program(name)? };
     let real = path.is_absolute().then(|| std::fs::canonicalize(&path).ok()).flatten()?;
     let names = [file_name(&path)?, file_name(&real)?];
+    // A link to a program of another name is one program for many names (coreutils, toybox): which it is, its first argument
+    // says.
+    let is_itself = names[0] == names[1];
     if names.iter().any(|name| never(name))
         || own.iter().any(|folder| path.starts_with(folder) || real.starts_with(folder))
     {
         return None;
     }
     let is_listed = allow.iter().any(|entry| match entry.as_str() {
-        "readonly" => READONLY.contains(&names[0].as_str()),
-        entry if entry.contains('/') => Path::new(entry) == path || Path::new(entry) == real,
-        entry => entry == names[0] && (entry == name || os::program(entry).as_deref() == Some(&path)),
+        "readonly" => is_itself && READONLY.contains(&names[0].as_str()),
+        entry if entry.contains('/') => is_itself && (Path::new(entry) == path || Path::new(entry) == real),
+        entry => is_itself && entry == names[0] && (entry == name || os::program(entry).as_deref() == Some(&path)),
     });
     let odd = ODD.iter().filter(|(name, _)| names.iter().any(|one| one == name)).flat_map(|(_, options)| *options);
     let mut odd = odd.filter(|option| arguments.iter().any(|argument| argument.starts_with(**option)));
@@ -337,6 +340,11 @@ mod tests {
         std::fs::copy("/bin/true", own.join("wc")).expect("copied");
         let written = own.join("wc").display().to_string();
         assert_eq!(of(&["readonly", &written], &[&written], std::slice::from_ref(&own)), None);
+        let many = own.join("coreutils");
+        std::fs::copy("/bin/true", &many).expect("copied");
+        std::os::unix::fs::symlink(&many, own.join("head")).expect("a link");
+        let linked = own.join("head").display().to_string();
+        assert_eq!(of(&["readonly", &linked], &[&linked, "env", "sh"], &[]), None, "one program for many names");
         std::os::unix::fs::symlink("/bin/sh", own.join("cat")).expect("a link");
         assert_eq!(of(&["readonly"], &[&own.join("cat").display().to_string()], &[]), None, "what it is counts");
     }
