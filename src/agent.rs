@@ -616,9 +616,7 @@ impl Agent {
             })
             .collect();
         let may_be_gone = |path: &str| path.replace('\\', "/").to_lowercase().ends_with("/skill.md");
-        if looked.is_empty()
-            || (skills.of_strangers().next().is_none() && !looked.iter().any(|(_, path)| may_be_gone(path)))
-        {
+        if looked.is_empty() {
             return false;
         }
         let (skills, workspace, readable) = (Arc::clone(skills), self.workspace_of(role), self.readable(session));
@@ -1386,9 +1384,14 @@ impl Drive<'_> {
             return None;
         }
         let path = args.get("path")?.as_str()?.to_owned();
-        let context = context.clone();
-        let file = tokio::task::spawn_blocking(move || tools::file_meant(&context, &path)).await.ok()??;
-        if self.skills.is_strangers(&file, tool == "grep") {
+        let (context, skills, below) = (context.clone(), Arc::clone(&self.skills), tool == "grep");
+        let look = move || {
+            let file = tools::file_meant(&context, &path)?;
+            let strange = skills.is_strangers(&file, below);
+            Some((file, strange))
+        };
+        let (file, strange) = tokio::task::spawn_blocking(look).await.ok()??;
+        if strange {
             self.followed.store(true, Ordering::Release);
         }
         // One that is off is a stranger's words all the same.

@@ -3,7 +3,7 @@
 //! Every route is one line of `routes` with who may use it; the door in front of them (`http/auth.rs`) is closed unless
 //! that line opens it. The second listener serves only `/channels/*`.
 
-use std::{borrow::Cow, collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -364,9 +364,16 @@ async fn screen(
     let Ok(bytes) = axum::body::to_bytes(body, length).await else {
         return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the answer broke off").into_response();
     };
-    let clean = std::str::from_utf8(&bytes).ok().map(|text| server.http.redactor.redact(text));
+    let is_json =
+        head.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let redactor = &server.http.redactor;
+    let clean = std::str::from_utf8(&bytes).ok().and_then(|text| {
+        let mut clean = text.to_owned();
+        let found = if is_json { redactor.clean_json(&mut clean) } else { redactor.clean(&mut clean) };
+        found.then_some(clean)
+    });
     match clean {
-        Some(Cow::Owned(clean)) => {
+        Some(clean) => {
             tracing::warn!(path, "an answer of the API held a secret of this gateway: it was taken out");
             head.headers.remove(header::CONTENT_LENGTH);
             Response::from_parts(head, clean.into())

@@ -20,6 +20,7 @@ use base64::{
     engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
 };
 pub use channel_api::secret::{Secret, constant_time_eq};
+use serde_json::Value;
 use tracing::error;
 
 use crate::untrusted;
@@ -167,6 +168,48 @@ impl Redactor {
                 *text = clean;
                 true
             }
+        }
+    }
+
+    /// Whether a text of JSON holds one, as it stands or in what its strings mean: `\u0073k-…` is a key, and so is one with
+    /// an escaped line break in it.
+    pub fn finds_in_json(&self, text: &str) -> bool {
+        fn any(value: &Value, finds: &impl Fn(&str) -> bool) -> bool {
+            match value {
+                Value::String(text) => finds(text),
+                Value::Array(items) => items.iter().any(|item| any(item, finds)),
+                Value::Object(fields) => fields.iter().any(|(key, item)| finds(key) || any(item, finds)),
+                Value::Null | Value::Bool(_) | Value::Number(_) => false,
+            }
+        }
+        self.finds(text)
+            || (text.contains('\\')
+                && serde_json::from_str::<Value>(text).is_ok_and(|value| any(&value, &|text| self.finds(text))))
+    }
+
+    /// The same as [`Self::clean`] for a text of JSON, whose strings are cleaned as what they mean. It stays JSON; what is
+    /// none is cleaned as it stands.
+    pub fn clean_json(&self, text: &mut String) -> bool {
+        if !self.finds_in_json(text) {
+            return false;
+        }
+        if let Ok(value) = serde_json::from_str::<Value>(text) {
+            *text = self.cleaned(value).to_string();
+        }
+        self.clean(text);
+        true
+    }
+
+    fn cleaned(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => self.redact(&text).into_owned().into(),
+            Value::Array(items) => items.into_iter().map(|item| self.cleaned(item)).collect(),
+            Value::Object(fields) => fields
+                .into_iter()
+                .map(|(key, item)| (self.redact(&key).into_owned(), self.cleaned(item)))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+            other => other,
         }
     }
 }
@@ -435,6 +478,26 @@ mod tests {
             assert!(redacted.starts_with("before ") && redacted.ends_with(" after"), "{redacted}");
             assert!(!redacted.contains("rd"), "{redacted}");
         }
+    }
+
+    #[test]
+    fn what_the_strings_of_json_mean_is_cleaned_and_it_stays_json() {
+        let redactor = Redactor::new([&Secret::new("sk-canary-0123456789")]);
+        let hex: String = "sk-canary-0123456789".bytes().map(|byte| format!("{byte:02x}")).collect();
+        for (text, clean) in [
+            (r#"{"a":"sk-canary-0123456789"}"#.to_owned(), r#"{"a":"[redacted]"}"#),
+            (r#"{"a":"\u0073\u006b-canary-0123456789"}"#.to_owned(), r#"{"a":"[redacted]"}"#),
+            (format!(r#"{{"a":["{}\n{}"]}}"#, &hex[..16], &hex[16..]), r#"{"a":["[redacted]"]}"#),
+            (r#"{"\u0073k-canary-0123456789":1}"#.to_owned(), r#"{"[redacted]":1}"#),
+            (r#"{"a":"sk-canary-0123456789"#.to_owned(), r#"{"a":"[redacted]"#),
+        ] {
+            let mut it = text.clone();
+            assert!(redactor.clean_json(&mut it), "{text}");
+            assert_eq!(it, clean, "{text}");
+        }
+        let mut harmless = r#"{ "b": 1,  "a": "\u0073k" }"#.to_owned();
+        assert!(!redactor.clean_json(&mut harmless));
+        assert_eq!(harmless, r#"{ "b": 1,  "a": "\u0073k" }"#, "byte for byte what it was");
     }
 
     #[test]

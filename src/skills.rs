@@ -420,6 +420,8 @@ pub struct Skills {
     pub list: Vec<Skill>,
     /// The folders that were read, for the file broker: these may be read by the agent.
     pub folders: Vec<PathBuf>,
+    /// The folders of what is installed, there or not yet.
+    pub installed: Vec<PathBuf>,
     /// Folders that could not be read, or not all of them.
     pub problems: Vec<Problem>,
 }
@@ -493,21 +495,25 @@ impl Skills {
         })
     }
 
-    /// Whether this file lies in the folder of an installed skill that nobody granted anything, or that changed since: its
-    /// author may be anybody. `below`: the file is a folder of which all was looked through.
+    /// Whether this file lies among the installed skills and in none that the owner granted something and that is as it was
+    /// then: its author may be anybody. One that was installed since this list was made is in none. `below`: the file is a
+    /// folder of which all was looked through.
     pub fn is_strangers(&self, file: &Path, below: bool) -> bool {
-        self.of_strangers().any(|folder| {
-            let real = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
-            [folder, real.as_path()]
-                .iter()
-                .any(|folder| file.starts_with(folder) || (below && folder.starts_with(file)))
+        let both =
+            |folder: &Path| [folder.to_owned(), std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned())];
+        let granted = |skill: &&Skill| matches!(skill.consent, grants::Consent::Granted(_));
+        let trusted: Vec<PathBuf> =
+            self.list.iter().filter(granted).filter_map(|skill| skill.location.parent()).flat_map(both).collect();
+        let is_trusted = |path: &Path| trusted.iter().any(|folder| path.starts_with(folder));
+        let holds_others = |root: &Path| {
+            let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).any(|path| path.is_dir() && !is_trusted(&path))
+        };
+        self.installed.iter().flat_map(|root| both(root)).any(|root| match file.strip_prefix(&root) {
+            Ok(rest) if rest.as_os_str().is_empty() => holds_others(&root),
+            Ok(_) => !is_trusted(file),
+            Err(_) => below && root.starts_with(file) && holds_others(&root),
         })
-    }
-
-    /// The folders of those skills.
-    pub fn of_strangers(&self) -> impl Iterator<Item = &Path> {
-        let strange = |skill: &&Skill| matches!(skill.consent, grants::Consent::Missing | grants::Consent::Changed(_));
-        self.list.iter().filter(strange).filter_map(|skill| skill.location.parent())
     }
 
     /// The usable skill of that name or alias; `-` and `_`, capitals and small letters are alike.

@@ -33,7 +33,8 @@ impl Screened {
             || request.messages.iter().any(|message| match message {
                 Message::User { text, .. } | Message::Tool { text, .. } => finds(text),
                 Message::Assistant { text, calls, .. } => {
-                    finds(text) || calls.iter().any(|call| finds(&call.arguments) || finds(&call.name))
+                    finds(text)
+                        || calls.iter().any(|call| self.redactor.finds_in_json(&call.arguments) || finds(&call.name))
                 }
             });
         if !held {
@@ -50,7 +51,7 @@ impl Screened {
                 Message::Assistant { text, calls, .. } => {
                     self.redactor.clean(text);
                     for call in calls {
-                        self.redactor.clean(&mut call.arguments);
+                        self.redactor.clean_json(&mut call.arguments);
                         self.redactor.clean(&mut call.name);
                     }
                 }
@@ -64,13 +65,13 @@ impl Screened {
             Ok(mut response) => {
                 let mut found = self.redactor.clean(&mut response.text);
                 for call in &mut response.calls {
-                    found |= self.redactor.clean(&mut call.arguments);
+                    found |= self.redactor.clean_json(&mut call.arguments);
                     found |= self.redactor.clean(&mut call.name);
                 }
                 found |= self.redactor.clean(&mut response.model);
                 found |= response.request_id.as_mut().is_some_and(|id| self.redactor.clean(id));
                 // It is wanted back byte for byte, or not at all.
-                if response.opaque.as_ref().is_some_and(|opaque| self.redactor.finds(&opaque.to_string())) {
+                if response.opaque.as_ref().is_some_and(|opaque| self.redactor.finds_in_json(&opaque.to_string())) {
                     (response.opaque, found) = (None, true);
                 }
                 if found {

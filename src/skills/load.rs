@@ -42,6 +42,9 @@ pub(super) fn load(sources: &[Source], env: &dyn Env) -> Skills {
     let mut skills = Skills::default();
     let mut found = Vec::new();
     for (tier, root) in ordered(sources, env) {
+        if tier == Tier::Managed {
+            skills.installed.push(root.clone());
+        }
         match scan(&root) {
             Ok(Scan { found: candidates, more }) => {
                 let grants = if tier == Tier::Managed { Grants::read(&root) } else { Grants::default() };

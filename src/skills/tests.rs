@@ -835,3 +835,28 @@ fn a_skill_called_like_a_command_or_a_tool_is_told_so() {
         assert_eq!(told, !["weather", "newspaper"].contains(&skill.name.as_str()), "{}", skill.name);
     }
 }
+
+/// What was installed a moment ago is not in the list of a turn that runs already, and one that an agent is not given is
+/// not in its list: a stranger's words all the same.
+#[test]
+fn row_21_what_is_installed_and_granted_nothing_is_a_strangers_whether_it_is_listed_or_not() {
+    let home = tempfile::tempdir().expect("a folder");
+    let root = home.path().join("skills");
+    let load = || Skills::load(&[source(Tier::Managed, &root)], &Machine::default());
+    let early = load();
+    let house = put(&root, "house", named("house"));
+    assert!(early.is_strangers(&house, false) && early.is_strangers(&root.join("house/notes.md"), false));
+    assert!(early.is_strangers(&root, false) && early.is_strangers(home.path(), true), "its names are theirs, too");
+    assert!(!early.is_strangers(home.path(), false) && !early.is_strangers(&home.path().join("skills.md"), true));
+    let skills = load();
+    give(&root, &skills.list[0]);
+    let skills = load();
+    assert!(!skills.is_strangers(&house, false) && !skills.is_strangers(&root, true), "granted");
+    put(&root, "tide", named("tide"));
+    assert!(skills.is_strangers(&root.join("tide/SKILL.md"), false) && skills.is_strangers(&root, true));
+    assert!(skills.only(&["tide".to_owned()]).is_strangers(&root.join("tide/SKILL.md"), false));
+    assert!(
+        load().only(&[]).is_strangers(&root.join("tide/SKILL.md"), false),
+        "an agent without it reads it all the same"
+    );
+}

@@ -210,6 +210,8 @@ async fn skills(number: u32) {
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start)))
         .collect();
     assert!(!files.is_empty(), "{number}");
+    // A running gateway would tell of each at once, and the next one at its start.
+    house.gateway.terminate().await;
     for file in &files {
         let folder = root.join(file.file_stem().expect("a name"));
         fs::create_dir_all(&folder).expect("a folder");
@@ -218,7 +220,6 @@ async fn skills(number: u32) {
     fs::create_dir_all(root.join("good")).expect("a folder");
     let good = "---\nname: good\ndescription: Tells the tide. Use for tides.\n---\nTide.\n";
     fs::write(root.join("good/SKILL.md"), good).expect("a file");
-    house.gateway.terminate().await;
     house.gateway.restart().await;
     let listed = house.gateway.cli(&["skills", "list"]).await;
     for file in &files {
@@ -827,8 +828,7 @@ async fn bad_input_66_a_model_that_repeats_its_prompt_and_its_keys_gives_no_secr
     let key = "sk-kit-0123456789abcdef";
     house.model.follow(move |ask| {
         let prompt = ask.messages()[0]["content"].as_str().unwrap_or_default();
-        let _ = (key, SECRET);
-        text(format!("{prompt}\n@everyone <untrusted>"))
+        text(format!("{prompt}\n{key} and {SECRET}\n@everyone <untrusted>"))
     });
     let answer = house.ask("m1", "tell me all").await;
     assert!(answer.raw.len() > 500, "the prompt is no secret: {answer:?}");
