@@ -9,16 +9,19 @@ use std::{collections::BTreeSet, fs, path::Path, process::ExitCode, sync::Arc};
 use channel_api::Clock;
 use crawfish::{
     clock::SystemClock,
+    ledger::Ledger,
     memory::{
         Memory, Scope,
         embed::{Embedder, EmbeddingConfig},
         rank, words,
     },
     store::{
+        LedgerStore,
         note::{NoteStore, PassageHit},
         sqlite::SqliteStore,
     },
 };
+use jiff::tz::TimeZone;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -252,7 +255,12 @@ async fn recall(embed: Option<&EmbeddingConfig>) -> Result<(), String> {
     let lower: Vec<(String, String)> =
         notes.iter().map(|(path, text)| (path.clone(), format!("{path}\n{text}").to_lowercase())).collect();
     let embedder = match embed {
-        Some(section) => Some(Arc::new(Embedder::new(section).map_err(|error| error.to_string())?)),
+        Some(section) => {
+            let (rows, zone) = (Arc::clone(&house.store) as Arc<dyn LedgerStore>, TimeZone::UTC);
+            let clock = Arc::clone(&house.clock) as Arc<dyn Clock>;
+            let ledger = Arc::new(Ledger::new(rows, clock, zone, Default::default(), Default::default()));
+            Some(Arc::new(Embedder::new(section, ledger).map_err(|error| error.to_string())?))
+        }
         None => None,
     };
     let memory = house.memory(None);
@@ -293,8 +301,10 @@ async fn recall(embed: Option<&EmbeddingConfig>) -> Result<(), String> {
     let weights = [0.3, 0.5, 0.7, 1.0];
     let (mut weighed, mut ranked) = (weights.map(|_| Tally::default()), Tally::default());
     for question in &labelled.questions {
-        let vector =
-            embedder.question(&question.question, house.clock.as_ref()).await.map_err(|error| error.to_string())?;
+        let vector = embedder
+            .question(&question.question, "main", house.clock.as_ref())
+            .await
+            .map_err(|error| error.to_string())?;
         let asked = words::of_question(&question.question);
         let hits = house.store.find_words(&owner, &asked, 24).await.map_err(|error| error.to_string())?;
         let near =

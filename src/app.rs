@@ -56,7 +56,10 @@ use crate::{
     marks::Marks,
     mcp::{self, Mcp},
     media::MediaFolder,
-    memory::{Memories, Memory, embed::Embedder},
+    memory::{
+        Memories, Memory,
+        embed::{Embedder, IN_LEDGER},
+    },
     model::{
         self, Model,
         audio::{Ears, Voice},
@@ -272,10 +275,16 @@ fn models(
 ///
 /// # Errors
 /// [`StartError::Section`] when the embedding model cannot work.
-pub fn build_memories(loaded: &Loaded, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Result<Memories, StartError> {
+pub fn build_memories(
+    loaded: &Loaded,
+    store: &Arc<dyn Store>,
+    clock: &Arc<dyn Clock>,
+    ledger: &Arc<Ledger>,
+) -> Result<Memories, StartError> {
     let embedder = match &loaded.config.memory.embedding {
         Some(section) => Some(Arc::new(
-            Embedder::new(section).map_err(|error| StartError::Section { key: error.key.clone(), text: error.text })?,
+            Embedder::new(section, Arc::clone(ledger))
+                .map_err(|error| StartError::Section { key: error.key.clone(), text: error.text })?,
         )),
         None => None,
     };
@@ -527,10 +536,12 @@ pub fn build_agents(
 }
 
 /// The ledger of this configuration.
-fn open_ledger(loaded: &Loaded, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Arc<Ledger> {
+pub fn open_ledger(loaded: &Loaded, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Arc<Ledger> {
     let rows = Arc::clone(store) as Arc<dyn LedgerStore>;
     let models = loaded.config.models.iter();
-    let prices = models.filter_map(|(name, model)| Some((name.clone(), model.price?))).collect();
+    let embedding = loaded.config.memory.embedding.iter().map(|model| (IN_LEDGER.to_owned(), model.price));
+    let prices = models.map(|(name, model)| (name.clone(), model.price)).chain(embedding);
+    let prices = prices.filter_map(|(name, price)| Some((name, price?))).collect();
     let budget = loaded.config.limits.budget.clone();
     Arc::new(Ledger::new(rows, Arc::clone(clock), TimeZone::system(), budget, prices))
 }
@@ -711,7 +722,7 @@ pub async fn serve(loaded: &Loaded, ready: impl FnOnce(&Started<'_>)) -> Result<
             errands,
         },
     };
-    let memories = build_memories(loaded, &store, &clock)?;
+    let memories = build_memories(loaded, &store, &clock, &ledger)?;
     let approvals = Approvals {
         rows: Arc::clone(&store) as Arc<dyn ApprovalStore>,
         chats: chats.clone(),

@@ -316,6 +316,29 @@ impl Ledger {
         self.store.spend(NewSpend { id, turn, session, spent, usage: *usage, at }).await
     }
 
+    /// Asks a model for something that is no step of a turn, within the budgets of who wants it: where they are used up it
+    /// is not asked, and what an answer took is written before the answer is used. `expected`: about how many tokens.
+    ///
+    /// # Errors
+    /// [`NotNow`]; the inner error is the model's own.
+    pub async fn ask<T, E>(
+        &self,
+        who: &Spender,
+        turn: Option<&TurnId>,
+        (model, purpose): (&str, &str),
+        expected: u64,
+        asking: impl Future<Output = Result<(T, Usage), E>>,
+    ) -> Result<Result<T, E>, NotNow> {
+        let _hold = self.may_spend(who, model, expected, &Tally::default()).await?;
+        Ok(match asking.await {
+            Ok((answer, usage)) => {
+                self.spent(who, turn, model, purpose, &usage).await.map_err(NotNow::Store)?;
+                Ok(answer)
+            }
+            Err(error) => Err(error),
+        })
+    }
+
     /// What each model took since the process started, by name.
     pub fn meters(&self) -> BTreeMap<String, Meter> {
         locked(&self.meters).clone()

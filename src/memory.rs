@@ -241,7 +241,7 @@ impl Memory {
     /// The vector of a question; `None` when no model is configured.
     async fn question(&self, query: &str) -> Option<Result<Vec<f32>, String>> {
         let embedder = self.embedder.as_ref()?;
-        Some(embedder.question(query, self.clock.as_ref()).await.map_err(|why| why.to_string()))
+        Some(embedder.question(query, &self.agent, self.clock.as_ref()).await.map_err(|why| why.to_string()))
     }
 
     /// Brings the index up to the files, and says whether anything changed in it. Cheap when nothing did.
@@ -435,7 +435,7 @@ impl Memory {
             let texts: Vec<String> =
                 bare.iter().map(|bare| format!("{}\n{}", bare.heading, bare.text).trim().to_owned()).collect();
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            match embedder.texts(&texts, clock).await {
+            match embedder.texts(&texts, &self.agent, clock).await {
                 Ok(vectors) => {
                     count += vectors.len();
                     self.store.put_vectors(&key, bare.into_iter().map(|bare| bare.hash).zip(vectors).collect()).await?;

@@ -268,6 +268,12 @@ impl Usage {
         self.input.saturating_add(self.output)
     }
 
+    /// Of a service that counts no tokens: what goes in and what comes out, in bytes of text.
+    pub fn of_bytes(input: usize, output: usize) -> Self {
+        let tokens = |bytes: usize| bytes.div_ceil(4) as u64;
+        Self { input: tokens(input), output: tokens(output), estimated: true, ..Self::default() }
+    }
+
     /// Adds what another answer took. A provider may count as much as it likes: the sum ends at the largest number.
     pub fn add(&mut self, more: &Self) {
         self.input = self.input.saturating_add(more.input);

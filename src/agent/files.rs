@@ -14,6 +14,7 @@ use tracing::warn;
 
 use super::{Agent, SHARED, prompt::Attached};
 use crate::{
+    ledger::{Spender, sender_key},
     media::pixels,
     model::{
         Message, ModelError, ModelRequest, Picture,
@@ -82,7 +83,13 @@ impl Agent {
                 let mut attached = self.attached_one(session, file, may_read, &mut room).await;
                 // Strangers cannot spend what hearing costs.
                 if may_read && recordings > 0 && file.kind == AttachmentKind::Audio {
-                    attached.voice = self.heard(file, stop).await;
+                    let spender = Spender {
+                        agent: self.id.clone(),
+                        session: Some(session.clone()),
+                        sender: sender_key(&entry.inbound),
+                        role: entry.role,
+                    };
+                    attached.voice = self.heard(file, &spender, stop).await;
                     recordings -= usize::from(attached.voice.is_some());
                 }
                 files.push(attached);
@@ -92,8 +99,9 @@ impl Agent {
         all
     }
 
-    /// What is said in a recording: heard once, however often the turn begins again. `None` when nobody can tell.
-    async fn heard(&self, file: &Attachment, stop: &CancellationToken) -> Option<String> {
+    /// What is said in a recording: heard once, however often the turn begins again. `None` when nobody can tell, or may
+    /// not for what it costs.
+    async fn heard(&self, file: &Attachment, who: &Spender, stop: &CancellationToken) -> Option<String> {
         let (ears, media) = (self.ears.as_ref()?, stored(file)?);
         let mime = media.mime.as_deref().filter(|mime| Ears::takes(mime).is_some())?;
         if media.size.is_some_and(|size| !(audio::SMALLEST..=audio::LARGEST).contains(&size)) {
@@ -103,13 +111,21 @@ impl Agent {
             return Some(words).filter(|words| !words.is_empty());
         }
         let recording = self.media.small(media, audio::LARGEST).await?;
-        match ears.hear(&recording, mime, stop).await {
-            Ok(words) => {
-                self.media.keep_heard(media, &words).await;
-                Some(words).filter(|words| !words.is_empty())
+        let hearing = async {
+            let words = ears.hear(&recording, mime, stop).await?;
+            self.media.keep_heard(media, &words).await;
+            let usage = audio::heard(&recording, &words);
+            Ok((words, usage))
+        };
+        let expected = audio::heard(&recording, "").input;
+        match self.ledger.ask(who, None, (ears.name(), "transcribe"), expected, hearing).await {
+            Ok(Ok(words)) => Some(words).filter(|words| !words.is_empty()),
+            Ok(Err(ModelError::Cancelled)) => None,
+            Err(why) => {
+                warn!(model = ears.name(), ?why, "a voice message was not heard");
+                None
             }
-            Err(ModelError::Cancelled) => None,
-            Err(error) => {
+            Ok(Err(error)) => {
                 warn!(model = ears.name(), %error, "a voice message could not be heard");
                 None
             }

@@ -184,7 +184,8 @@ impl Way {
             Reach::Gateway(_) => None,
             Reach::Store { store, .. } => {
                 let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-                Some(app::build_memories(loaded, store, &clock).map_err(|error| {
+                let ledger = app::open_ledger(loaded, store, &clock);
+                Some(app::build_memories(loaded, store, &clock, &ledger).map_err(|error| {
                     eprintln!("{error}");
                     Exit::from(&error)
                 })?)

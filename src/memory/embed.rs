@@ -3,7 +3,7 @@
 
 use std::{
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -18,7 +18,12 @@ use serde_json::json;
 
 use crate::{
     lang::{self, Lang},
-    model::config::{BuildError, Proxy, clean_key, client, endpoint},
+    ledger::{Ledger, NotNow, Spender, price::Price},
+    model::{
+        Usage,
+        config::{BuildError, Proxy, clean_key, client, endpoint},
+    },
+    policy::Role,
     secrets::{Redactor, Secret},
 };
 
@@ -50,12 +55,17 @@ pub struct EmbeddingConfig {
     /// How to reach it. This machine is always reached directly.
     #[serde(default)]
     pub proxy: Proxy,
+    /// What its tokens cost, as in a section of `[models]`.
+    #[serde(default)]
+    pub price: Option<Price>,
 }
 
 fn default_batch() -> usize {
     32
 }
 
+/// What it is called in the ledger.
+pub const IN_LEDGER: &str = "memory.embedding";
 /// How long a batch of notes may take.
 const BATCH_TIME: Duration = Duration::from_secs(60);
 /// How long a search waits for its question's vector.
@@ -80,6 +90,7 @@ pub struct Embedder {
     /// The most texts of one request.
     pub batch: usize,
     redactor: Redactor,
+    ledger: Arc<Ledger>,
     rest: Mutex<Rest>,
 }
 
@@ -102,11 +113,11 @@ impl fmt::Debug for Embedder {
 pub struct NoVector(String);
 
 impl Embedder {
-    /// Built from its section; nothing is connected to.
+    /// Built from its section; nothing is connected to. What it takes is written in this ledger.
     ///
     /// # Errors
     /// [`BuildError`], named by its key.
-    pub fn new(config: &EmbeddingConfig) -> Result<Self, BuildError> {
+    pub fn new(config: &EmbeddingConfig, ledger: Arc<Ledger>) -> Result<Self, BuildError> {
         let lang = Lang::current();
         let renamed = |error: BuildError| BuildError {
             key: error.key.replacen("models.embedding", "memory.embedding", 1),
@@ -139,6 +150,7 @@ impl Embedder {
             batch: config.batch,
             redactor: Redactor::new(key.iter()),
             url,
+            ledger,
             rest: Mutex::default(),
         })
     }
@@ -157,15 +169,15 @@ impl Embedder {
         self.rest.lock().unwrap_or_else(PoisonError::into_inner).until.saturating_sub(clock.monotonic())
     }
 
-    /// The vector of a question, of length 1.
+    /// The vector of a question, of length 1. `agent`: whose notes are searched.
     ///
     /// # Errors
     /// [`NoVector`] when it is away or resting.
-    pub async fn question(&self, text: &str, clock: &dyn Clock) -> Result<Vec<f32>, NoVector> {
+    pub async fn question(&self, text: &str, agent: &str, clock: &dyn Clock) -> Result<Vec<f32>, NoVector> {
         if !self.resting(clock).is_zero() {
             return Err(NoVector("the embedding model did not answer lately and rests".to_owned()));
         }
-        let vectors = self.ask(&[text], QUESTION_TIME, clock).await?;
+        let vectors = self.ask(&[text], agent, QUESTION_TIME, clock).await?;
         vectors.into_iter().next().ok_or_else(|| NoVector("the embedding model gave no vector".to_owned()))
     }
 
@@ -173,14 +185,31 @@ impl Embedder {
     ///
     /// # Errors
     /// [`NoVector`]; it rests then, longer each time.
-    pub async fn texts(&self, texts: &[&str], clock: &dyn Clock) -> Result<Vec<Vec<f32>>, NoVector> {
-        self.ask(texts, BATCH_TIME, clock).await
+    pub async fn texts(&self, texts: &[&str], agent: &str, clock: &dyn Clock) -> Result<Vec<Vec<f32>>, NoVector> {
+        self.ask(texts, agent, BATCH_TIME, clock).await
     }
 
-    async fn ask(&self, texts: &[&str], time: Duration, clock: &dyn Clock) -> Result<Vec<Vec<f32>>, NoVector> {
-        let answer = tokio::select! {
-            answer = self.post(texts) => answer,
-            () = clock.sleep(time) => Err(NoVector(format!("the embedding model did not answer within {} s", time.as_secs()))),
+    async fn ask(
+        &self,
+        texts: &[&str],
+        agent: &str,
+        time: Duration,
+        clock: &dyn Clock,
+    ) -> Result<Vec<Vec<f32>>, NoVector> {
+        let input: Vec<String> = texts.iter().map(|text| text.chars().take(MOST_CHARS).collect()).collect();
+        let usage = Usage::of_bytes(input.iter().map(String::len).sum(), 0);
+        let asking = async {
+            tokio::select! {
+                answer = self.post(&input) => answer.map(|vectors| (vectors, usage)),
+                () = clock.sleep(time) => Err(NoVector(format!("the embedding model did not answer within {} s", time.as_secs()))),
+            }
+        };
+        // The gateway looks for everybody, so it is nobody's own spending but the day's.
+        let who = Spender { agent: agent.to_owned(), session: None, sender: String::new(), role: Role::Owner };
+        let answer = match self.ledger.ask(&who, None, (IN_LEDGER, "embed"), usage.input, asking).await {
+            Ok(answer) => answer,
+            Err(NotNow::Reached(reached)) => Err(NoVector(self.ledger.line(&reached, Lang::current(), true))),
+            Err(NotNow::Store(error)) => Err(NoVector(error.to_string())),
         };
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         match &answer {
@@ -193,8 +222,7 @@ impl Embedder {
         answer
     }
 
-    async fn post(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, NoVector> {
-        let input: Vec<String> = texts.iter().map(|text| text.chars().take(MOST_CHARS).collect()).collect();
+    async fn post(&self, input: &[String]) -> Result<Vec<Vec<f32>>, NoVector> {
         let mut body = json!({ "model": self.model, "input": input, "encoding_format": "float" });
         if let Some(dimensions) = self.dimensions {
             body["dimensions"] = dimensions.into();
@@ -219,7 +247,7 @@ impl Embedder {
             }
             bytes.extend_from_slice(&chunk);
         }
-        vectors_in(&bytes, texts.len())
+        vectors_in(&bytes, input.len())
     }
 }
 
@@ -284,12 +312,17 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_section_is_checked_and_keeps_its_key_to_itself() {
+    #[tokio::test]
+    async fn a_section_is_checked_and_keeps_its_key_to_itself() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = crate::store::sqlite::SqliteStore::open(&dir.path().join("x.db")).await.expect("it opens");
+        let clock: Arc<dyn Clock> = Arc::new(crate::clock::SystemClock::new());
+        let zone = jiff::tz::TimeZone::UTC;
+        let ledger = Arc::new(Ledger::new(Arc::new(store), clock, zone, Default::default(), Default::default()));
         let section = |text: &str| toml::from_str::<EmbeddingConfig>(text);
         let good = section("base_url = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\napi_key = \"sk-hidden-words\"")
             .expect("good");
-        let built = Embedder::new(&good).expect("good");
+        let built = Embedder::new(&good, Arc::clone(&ledger)).expect("good");
         assert_eq!((built.url.path(), built.key().as_str()), ("/v1/embeddings", "m@127.0.0.1:9"));
         assert!(!format!("{good:?}{built:?}").contains("hidden-words"));
         for (text, key) in [
@@ -299,7 +332,11 @@ mod tests {
             ("base_url = \"https://example.com\"\nmodel = \"m\"\nbatch = 0", "memory.embedding.batch"),
             ("base_url = \"https://example.com\"\nmodel = \"m\"\napi_key = \"a b\"", "memory.embedding.api_key"),
         ] {
-            assert_eq!(Embedder::new(&section(text).expect("TOML")).expect_err(text).key, key, "{text}");
+            assert_eq!(
+                Embedder::new(&section(text).expect("TOML"), Arc::clone(&ledger)).expect_err(text).key,
+                key,
+                "{text}"
+            );
         }
         section("base_url = \"x\"\nmodel = \"m\"\nurl = \"y\"").expect_err("unknown keys are refused");
     }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Cause, ModelError,
+    Cause, ModelError, Usage,
     cause::{What, bounded},
     classify::{Class, classify, plain},
     config::{BuildError, ModelConfig, OPENAI, Provider, Reach, endpoint},
@@ -41,6 +41,19 @@ const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(5);
 const AT_ONCE: usize = 2;
 const MAX_TEXT: usize = 1 << 20;
+/// Bytes of a recording for each byte of what is said in it: a minute of a voice message is about 180 kB, and where
+/// providers count tokens it is some hundred of them.
+const BYTES_OF_SPEECH: usize = 75;
+
+/// What hearing a recording takes about: services tell no tokens.
+pub fn heard(recording: &[u8], words: &str) -> Usage {
+    Usage::of_bytes(recording.len() / BYTES_OF_SPEECH, words.len())
+}
+
+/// The same of speaking a text.
+pub fn spoken(text: &str) -> Usage {
+    Usage::of_bytes(text.len(), 0)
+}
 
 /// A service that is asked for one thing.
 struct Service {
@@ -240,6 +253,11 @@ impl Voice {
     /// [`BuildError`] when the section cannot work; nothing was connected to.
     pub fn new(name: &str, config: &ModelConfig, voice: String, clock: Arc<dyn Clock>) -> Result<Self, BuildError> {
         Ok(Self { service: Service::of(name, config, "audio/speech", clock)?, voice })
+    }
+
+    /// The section's name.
+    pub fn name(&self) -> &str {
+        &self.service.name
     }
 
     /// The text as a recording: Opus in Ogg, what chats take for a voice message.

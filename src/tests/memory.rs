@@ -145,6 +145,11 @@ async fn meaning_is_found_with_an_embedding_model_and_words_without() {
     let texts = embeddings.texts();
     let of_note = texts.iter().filter(|text| text.contains("automobile")).count();
     assert_eq!(of_note, 1, "a text is sent once: {texts:?}");
+    // What it took stands in the ledger, by its purpose.
+    let spent = gateway.cli(&["usage", "--by", "purpose", "--json"]).await.json();
+    let spent = spent.as_array().expect("a list").iter().find(|row| row["key"] == "embed").cloned();
+    let spent = spent.unwrap_or_else(|| panic!("nothing of purpose embed"));
+    assert!(spent["calls"].as_u64() >= Some(2) && spent["usage"]["input"].as_u64() > Some(0), "{spent}");
     // When it is away, words are enough, and only the listing for people says so.
     embeddings.fail(true);
     let by_words = found("automobile").await;

@@ -131,6 +131,7 @@ async fn a_voice_message_is_written_down_before_the_model_reads_it_and_paid_once
     ] {
         assert!(contains(&heard[0].body, part), "{:?}", String::from_utf8_lossy(part));
     }
+    assert_eq!(calls_for(&gateway, "transcribe").await, 1, "one row for one hearing");
     let asks = model.asks_about("listen");
     assert!(asks[0].said().starts_with("listen\n\nvoice: \"你好"), "{}", asks[0].said());
 }
@@ -187,6 +188,29 @@ async fn what_the_agent_speaks_arrives_as_a_voice_message() {
     let asked: Value = serde_json::from_slice(&audio.heard()[0].body).expect("JSON");
     let expected = json!({ "model": "whisperer", "input": "早上好", "voice": "nova", "response_format": "opus" });
     assert_eq!(asked, expected);
+    assert_eq!(calls_for(&gateway, "speak").await, 1);
+}
+
+/// How often models were asked for this, as the ledger has it.
+async fn calls_for(gateway: &Gateway, purpose: &str) -> u64 {
+    let rows = gateway.cli(&["usage", "--by", "purpose", "--json"]).await.json();
+    let rows = rows.as_array().expect("a list");
+    rows.iter().filter(|row| row["key"] == purpose).filter_map(|row| row["calls"].as_u64()).sum()
+}
+
+#[tokio::test]
+async fn when_the_day_is_used_up_nobody_is_asked_to_hear() {
+    let audio = Audio::start(|_| says("hello")).await;
+    let receiver = Receiver::start().await;
+    let model = ModelServer::start(|ask: &Ask| text(ask.said())).await;
+    let section = Bridge::section(&receiver.lines());
+    // The first message's request alone is more than the day has.
+    let budget = "[limits.budget]\nday_tokens = 10";
+    let gateway = Gateway::start(&format!("{}\n{}\n{section}\n{budget}", model.section(), audio.sections())).await;
+    Bridge::to(&gateway).accepted(&voice_message("m1", "listen", &recording("one"))).await;
+    receiver.answer_to("m1").await;
+    assert_eq!((audio.heard().len(), model.asks().len()), (0, 0), "nobody is asked for what may not be paid");
+    assert_eq!(calls_for(&gateway, "transcribe").await, 0);
 }
 
 #[tokio::test]

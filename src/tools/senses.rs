@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     egress::{Egress, EgressError, Limits},
-    ledger::{Ledger, NotNow, Spender, budget::Tally, sender_key},
+    ledger::{Ledger, NotNow, Spender, sender_key},
     media::{self, MediaFolder},
     model::{
         Message, Model, ModelError, ModelRequest, ModelResponse, Picture, Usage,
@@ -70,7 +70,7 @@ pub struct Senses {
     pub ears: Option<Arc<Ears>>,
     /// Speaks, into these files.
     pub voice: Option<(Arc<Voice>, Arc<MediaFolder>)>,
-    /// Where what the eyes cost is written; `None` in listings, where nothing is called.
+    /// Where what they cost is written; `None` in listings, where nothing is called.
     pub ledger: Option<Arc<Ledger>>,
 }
 
@@ -97,10 +97,11 @@ impl Senses {
             }));
         }
         if let Some(ears) = &self.ears {
-            tools.push(Arc::new(Transcribe { ears: Arc::clone(ears) }));
+            tools.push(Arc::new(Transcribe { ears: Arc::clone(ears), ledger: self.ledger.clone() }));
         }
         if let Some((voice, media)) = &self.voice {
-            tools.push(Arc::new(Speak { voice: Arc::clone(voice), media: Arc::clone(media) }));
+            let (voice, media) = (Arc::clone(voice), Arc::clone(media));
+            tools.push(Arc::new(Speak { voice, media, ledger: self.ledger.clone() }));
         }
         tools
     }
@@ -132,6 +133,32 @@ fn told(error: ModelError) -> ToolError {
     }
 }
 
+/// Asks a model or a service that costs, within the budgets of whoever asked; what it took stands in the ledger before the
+/// answer is used. `expected`: about how many tokens.
+async fn ask<T>(
+    ledger: Option<&Arc<Ledger>>,
+    (model, purpose): (&str, &str),
+    expected: u64,
+    ctx: &ToolContext,
+    asking: impl Future<Output = Result<(T, Usage), ModelError>>,
+) -> Result<T, ToolError> {
+    let Some(ledger) = ledger else {
+        return tell("No other model is asked here.".to_owned());
+    };
+    let call = &ctx.call;
+    let spender = Spender {
+        agent: call.agent.clone(),
+        session: Some(call.session.clone()),
+        sender: sender_key(&call.inbound),
+        role: call.asker.role,
+    };
+    match ledger.ask(&spender, Some(&call.turn), (model, purpose), expected, asking).await {
+        Ok(answer) => answer.map_err(told),
+        Err(NotNow::Store(error)) => Err(ToolError::Abort(error.to_string())),
+        Err(NotNow::Reached(reached)) => tell(ledger.line(&reached, call.lang, call.asker.role == Role::Owner)),
+    }
+}
+
 /// Somebody's words in their block, within the limit of a result.
 fn said(kind: &str, text: &str, ctx: &ToolContext) -> ToolOutput {
     let most = ctx.output_chars.saturating_sub(200).max(ctx.output_chars / 2);
@@ -144,34 +171,6 @@ struct LookAt {
     eyes: Arc<dyn Model>,
     egress: Option<Arc<Egress>>,
     ledger: Option<Arc<Ledger>>,
-}
-
-impl LookAt {
-    /// Asks, within the budgets of whoever asked; what it took stands in the ledger before the answer is used.
-    async fn ask(&self, request: &ModelRequest, ctx: &ToolContext) -> Result<ModelResponse, ToolError> {
-        let Some(ledger) = &self.ledger else {
-            return tell("Pictures cannot be looked at here.".to_owned());
-        };
-        let call = &ctx.call;
-        let spender = Spender {
-            agent: call.agent.clone(),
-            session: Some(call.session.clone()),
-            sender: sender_key(&call.inbound),
-            role: call.asker.role,
-        };
-        let expected = Usage::estimate(request, &ModelResponse::default()).input;
-        let _hold = match ledger.may_spend(&spender, self.eyes.name(), expected, &Tally::default()).await {
-            Ok(hold) => hold,
-            Err(NotNow::Store(error)) => return Err(ToolError::Abort(error.to_string())),
-            Err(NotNow::Reached(reached)) => {
-                return tell(ledger.line(&reached, call.lang, call.asker.role == Role::Owner));
-            }
-        };
-        let answer = self.eyes.complete(request, &(), &ctx.cancel).await.map_err(told)?;
-        let spent = ledger.spent(&spender, Some(&call.turn), self.eyes.name(), "image", &answer.usage).await;
-        spent.map_err(|error| ToolError::Abort(error.to_string()))?;
-        Ok(answer)
-    }
 }
 
 #[derive(Deserialize)]
@@ -249,7 +248,13 @@ impl Tool for LookAt {
             tools: Vec::new(),
             max_tokens: None,
         };
-        let answer = self.ask(&request, ctx).await?;
+        let expected = Usage::estimate(&request, &ModelResponse::default()).input;
+        let looking = async {
+            let answer = self.eyes.complete(&request, &(), &ctx.cancel).await?;
+            let usage = answer.usage;
+            Ok((answer, usage))
+        };
+        let answer = ask(self.ledger.as_ref(), (self.eyes.name(), "image"), expected, ctx, looking).await?;
         let text = crate::reply::strip_reasoning(&answer.text).visible;
         if text.trim().is_empty() {
             return tell("The model that looks at pictures said nothing.".to_owned());
@@ -261,6 +266,7 @@ impl Tool for LookAt {
 /// Writes down what is said in a recording.
 struct Transcribe {
     ears: Arc<Ears>,
+    ledger: Option<Arc<Ledger>>,
 }
 
 #[derive(Deserialize)]
@@ -294,7 +300,13 @@ impl Tool for Transcribe {
         if Ears::takes(&mime).is_none() {
             return tell(format!("This is no recording that can be heard, but {mime}."));
         }
-        let words = self.ears.hear(&bytes, &mime, &ctx.cancel).await.map_err(told)?;
+        let expected = audio::heard(&bytes, "").input;
+        let hearing = async {
+            let words = self.ears.hear(&bytes, &mime, &ctx.cancel).await?;
+            let usage = audio::heard(&bytes, &words);
+            Ok((words, usage))
+        };
+        let words = ask(self.ledger.as_ref(), (self.ears.name(), "transcribe"), expected, ctx, hearing).await?;
         if words.is_empty() {
             return Ok("Nobody speaks in it.".to_owned().into());
         }
@@ -306,6 +318,7 @@ impl Tool for Transcribe {
 struct Speak {
     voice: Arc<Voice>,
     media: Arc<MediaFolder>,
+    ledger: Option<Arc<Ledger>>,
 }
 
 #[derive(Deserialize)]
@@ -345,7 +358,10 @@ impl Tool for Speak {
         if text.trim().is_empty() {
             return tell("There is nothing to say.".to_owned());
         }
-        let spoken = self.voice.say(text.trim(), &ctx.cancel).await.map_err(told)?;
+        let usage = audio::spoken(text.trim());
+        let speaking = async { Ok((self.voice.say(text.trim(), &ctx.cancel).await?, usage)) };
+        let named = (self.voice.name(), "speak");
+        let spoken = ask(self.ledger.as_ref(), named, usage.input, ctx, speaking).await?;
         let kept = self.media.store(spoken, Some("audio/ogg".to_owned())).await;
         let kept: MediaRef = kept.map_err(|error| ToolError::TellModel(format!("It could not be kept: {error}.")))?;
         let Some(path) = self.media.show_in(ctx.media.clone(), &kept, Some("voice.ogg")).await else {
