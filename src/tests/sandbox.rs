@@ -490,6 +490,6 @@ fn the_trial_finds_the_level_as_root_as_a_user_and_without_namespaces() {
             eprintln!("SKIPPED: no user namespace to try it in as {user:?}: {less}");
             continue;
         }
-        assert!(less.contains("confined as level L2"), "as {user:?}: {less}");
+        assert!(less.contains("are confined as level L2"), "as {user:?}: {less}");
     }
 }
