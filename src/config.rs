@@ -482,6 +482,12 @@ impl Parsed {
         let mut secrets = secrets_of(&root);
         let from_env = config.models.values_mut().filter_map(|model| model.fill_in(|name| env.get(name)));
         secrets.extend(from_env.map(|key| key.expose().to_owned()));
+        for (name, model) in &config.models {
+            if let Some(variable) = model.withheld(|name| env.get(name)) {
+                let key = format!("models.{name}.api_key");
+                warnings.push(finding_without_place(&key, line!(config_key_withheld, variable)));
+            }
+        }
         for finding in errors.iter_mut().chain(&mut warnings) {
             finding.text = finding.text.map(|text| without(text, &secrets));
         }

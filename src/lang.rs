@@ -2905,3 +2905,11 @@ catalogue! {
         zh: "命令可以访问本机的整个网络：[tools.exec] network = \"open\"",
     }
 }
+
+// Whom a key of the environment is for.
+catalogue! {
+    config_key_withheld(variable) {
+        en: "{variable} is not sent to this base_url, which is not its provider's own host; if it may be: api_key = \"${{{variable}}}\"",
+        zh: "{variable} 不会发往这个 base_url，因为它不是该服务商自己的主机；确认可以发送时请写：api_key = \"${{{variable}}}\"",
+    }
+}

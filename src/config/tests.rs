@@ -320,3 +320,22 @@ fn the_shipped_file_starts_as_it_is_and_with_every_example_on() {
     let (said, default) = (format!("{:?}", as_it_is.config), format!("{:?}", defaults.config));
     assert_eq!(said, default, "the file says what the defaults are");
 }
+
+#[test]
+fn a_key_of_the_environment_stays_with_its_providers_host_and_the_line_that_sends_it_is_named() {
+    let folder = Folder::new();
+    let env = Env::of([("DASHSCOPE_API_KEY", "sk-0123456789abcdef")]);
+    let section = "[models.main]\npreset = \"qwen\"\nmodel = \"m\"\nbase_url = \"https://dashscope.example/v1\"\n";
+    let loaded = load(Some(&folder.file(section)), &env).expect("accepted");
+    assert!(loaded.config.models["main"].api_key.is_none());
+    for lang in [Lang::En, Lang::Zh] {
+        let said: Vec<String> = loaded.warnings.iter().map(|warning| warning.render(lang)).collect();
+        let line = "api_key = \"${DASHSCOPE_API_KEY}\"";
+        assert!(said.iter().any(|one| one.starts_with("models.main.api_key: ") && one.contains(line)), "{said:?}");
+        assert!(!said.concat().contains("sk-01"), "{said:?}");
+    }
+    let written = format!("{section}api_key = \"${{DASHSCOPE_API_KEY}}\"\n");
+    let loaded = load(Some(&folder.file(&written)), &env).expect("accepted");
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    assert_eq!(loaded.config.models["main"].api_key.as_ref().map(Secret::expose), Some("sk-0123456789abcdef"));
+}

@@ -113,9 +113,29 @@ impl ModelConfig {
         if self.api_key.is_some() {
             return None;
         }
+        if !self.is_at_home() {
+            return None;
+        }
         let found = preset.keys.iter().find_map(|name| env(name).filter(|key| !key.trim().is_empty()));
         self.api_key = found.map(Secret::new);
         self.api_key.clone()
+    }
+
+    /// The variable whose key it does without because its `base_url` is at another host than its preset's.
+    pub fn withheld<'a>(&self, env: impl Fn(&str) -> Option<&'a str>) -> Option<&'static str> {
+        let preset = self.preset.filter(|_| self.api_key.is_none() && !self.is_at_home())?;
+        preset.keys.iter().copied().find(|name| env(name).is_some_and(|key| !key.trim().is_empty()))
+    }
+
+    /// Whether it is asked at its preset's own host and port: a key is for the host that gave it, whatever else speaks its
+    /// language.
+    fn is_at_home(&self) -> bool {
+        let host = |url: &str| {
+            let url = Url::parse(url.trim()).ok()?;
+            Some((url.scheme() == "https", url.host_str()?.to_owned(), url.port()))
+        };
+        let own = self.base_url.as_deref().and_then(host);
+        own.is_some() && own == self.preset.and_then(|preset| host(preset.base_url))
     }
 
     /// Whether its server is Ollama, as far as one can tell from here.
@@ -508,6 +528,21 @@ mod tests {
             section("preset = \"qwen\"\nmodel = \"m\"\nbase_url = \"https://x.example/v1\"\napi_key = \"k\"");
         assert!(config.fill_in(|_| Some("another")).is_none(), "what is written counts");
         assert_eq!(config.base_url.as_deref(), Some("https://x.example/v1"));
+        for elsewhere in [
+            "https://x.example/v1",
+            "http://api.openai.com/v1",
+            "https://api.openai.com.x.example",
+            "https://api.openai.com:8443/v1",
+            "?",
+        ] {
+            let mut config = section(&format!("preset = \"openai\"\nmodel = \"m\"\nbase_url = \"{elsewhere}\""));
+            assert!(config.fill_in(|_| Some("sk-1")).is_none() && config.api_key.is_none(), "{elsewhere}");
+            assert_eq!(config.withheld(|_| Some("sk-1")), Some("OPENAI_API_KEY"), "{elsewhere}");
+            assert_eq!(config.withheld(|_| None), None);
+        }
+        let mut config = section("preset = \"openai\"\nmodel = \"m\"\nbase_url = \"https://api.openai.com/v2/\"");
+        assert_eq!(config.fill_in(|_| Some("sk-1")).expect("its own host").expose(), "sk-1");
+        assert_eq!(config.withheld(|_| Some("sk-1")), None);
         let error = toml::from_str::<ModelConfig>("preset = \"opnai\"").expect_err("no such provider");
         assert!(error.message().contains("qwen, deepseek, kimi, glm"), "{error}");
         let error = refused("model = \"m\"\napi_key = \"sk-se\\u0001cret\"");

@@ -142,7 +142,7 @@ impl Callable {
                 return Err("An argument holds a zero byte or is longer than 64 KiB; nothing was run.".to_owned());
             }
             let after_dashes = argv.iter().any(|before| before == "--");
-            if begins && text.starts_with('-') && text.parse::<f64>().is_err() && !after_dashes {
+            if begins && text.starts_with('-') && !is_number(&text) && !after_dashes {
                 return Err(format!(
                     "The value {} begins with `-` and would be taken for an option; nothing was run.",
                     Value::from(text.as_str())
@@ -184,6 +184,12 @@ impl Callable {
         filled.text.push_str(rest);
         filled
     }
+}
+
+/// Whether a text is a number in digits: `-inf` and `-nan` are words that programs take for options.
+fn is_number(text: &str) -> bool {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
+    digits && text.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
 #[derive(Default)]
@@ -237,6 +243,10 @@ mod tests {
         let refused = argv(&["w", "{city}"], json!({"city": "--output=/etc/passwd"})).expect_err("an option");
         assert!(refused.contains("taken for an option"), "{refused}");
         assert_eq!(argv(&["w", "{days}"], json!({"days": -3})), words(&["w", "-3"]));
+        assert_eq!(argv(&["w", "{city}"], json!({"city": "-1.5e-3"})), words(&["w", "-1.5e-3"]));
+        for word in ["-inf", "-nan", "-Infinity", "-infinity", "-NaN", "-e", "-E9", "-", "-1e999"] {
+            assert!(argv(&["w", "{city}"], json!({"city": word})).is_err(), "{word}");
+        }
         assert_eq!(argv(&["w", "--", "{city}"], json!({"city": "-x"})), words(&["w", "--", "-x"]));
         assert_eq!(argv(&["w", "--city={city}"], json!({"city": "-x"})), words(&["w", "--city=-x"]));
         assert!(argv(&["w", "{city}"], json!({"city": "a\u{0}b"})).is_err());

@@ -30,7 +30,7 @@ fn list(results: &Value, snippet: &str) -> Option<Vec<Found>> {
         url: result.get("url").and_then(Value::as_str).unwrap_or_default().to_owned(),
         snippet: word(result, snippet),
     };
-    Some(results.as_array()?.iter().map(one).collect())
+    Some(results.as_array()?.iter().take(MOST_FOUND).map(one).collect())
 }
 
 /// DuckDuckGo's pages for browsers without scripts. `None` = the page asks for proof of being human.
@@ -39,6 +39,9 @@ pub fn duckduckgo(page: &str) -> Option<Vec<Found>> {
     for element in Elements(page) {
         let class =
             |name: &str| element.attribute("class").is_some_and(|all| all.split_whitespace().any(|one| one == name));
+        if found.len() == MOST_FOUND {
+            break;
+        }
         if element.name == "a" && (class("result__a") || class("result-link")) {
             let url = target(&entities(element.attribute("href").unwrap_or_default()));
             found.push(Found { title: plain(element.inner), url, snippet: String::new() });
@@ -66,6 +69,14 @@ fn target(href: &str) -> String {
     }
     full
 }
+
+/// The longest tag, and the most bytes that lie in an element that is read.
+const MOST_TAG: usize = 8 << 10;
+const MOST_INNER: usize = 32 << 10;
+/// The most bytes of a text of an answer: far more than is shown of it.
+const MOST_WORDS: usize = 32 << 10;
+/// The most results that are looked at.
+const MOST_FOUND: usize = 1_000;
 
 /// The elements of a page one after the other, whatever they lie in: no tree, so nothing to break.
 struct Elements<'a>(&'a str);
@@ -95,7 +106,7 @@ impl<'a> Iterator for Elements<'a> {
             if name.is_empty() {
                 continue;
             }
-            let close = self.0.find(&format!("</{name}")).unwrap_or(0);
+            let close = begin(self.0, MOST_INNER).find(&format!("</{}", begin(name, 32))).unwrap_or(0);
             return Some(Element { name, tag: &rest[length..end], inner: &self.0[..close] });
         }
     }
@@ -104,7 +115,7 @@ impl<'a> Iterator for Elements<'a> {
 /// Where a tag ends: the first `>` outside quotes.
 fn end_of_tag(tag: &str) -> Option<usize> {
     let mut quote = None;
-    for (at, c) in tag.char_indices() {
+    for (at, c) in begin(tag, MOST_TAG).char_indices() {
         match (quote, c) {
             (None, '>') => return Some(at),
             (None, '"' | '\'') => quote = Some(c),
@@ -114,6 +125,11 @@ fn end_of_tag(tag: &str) -> Option<usize> {
     }
     // A quote that is never closed.
     tag.find('>')
+}
+
+/// The first bytes of a text: what looks further than this does so for every tag of a page.
+fn begin(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
 }
 
 impl Element<'_> {
@@ -140,15 +156,17 @@ impl Element<'_> {
 /// Words without tags and entities.
 fn plain(html: &str) -> String {
     let mut text = String::new();
-    let mut rest = html;
+    let mut rest = begin(html, MOST_WORDS);
     while let Some(open) = rest.find('<') {
         // `a < b` is no tag.
         let is_tag = rest[open + 1..].starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '!');
-        match rest[open..].find('>').filter(|_| is_tag) {
-            Some(end) => {
+        match is_tag.then(|| rest[open..].find('>')) {
+            Some(Some(end)) => {
                 text.push_str(&rest[..open]);
                 rest = &rest[open + end + 1..];
             }
+            // No tag ends behind this one either.
+            Some(None) => break,
             None => {
                 text.push_str(&rest[..=open]);
                 rest = &rest[open + 1..];
@@ -252,6 +270,20 @@ mod tests {
         for wrong in [json!({}), json!([]), json!({"results": "x"}), json!(null)] {
             assert!(searxng(&wrong).is_none() && tavily(&wrong).is_none() && brave(&wrong).is_none(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_page_made_to_be_read_for_ever_is_read() {
+        // Each of a million tags would be looked for to the end of the page.
+        for piece in ["<a>", "<a \"", "<a '>", "<b", "<", "&#", "<a class=\"result__a\" href=x>"] {
+            let page = piece.repeat((4 << 20) / piece.len());
+            let found = duckduckgo(&page).expect("a page");
+            assert!(found.len() <= MOST_FOUND, "{piece}: {}", found.len());
+            let body = json!({"results": [{"title": page, "url": "https://a.test", "content": page}]});
+            assert!(searxng(&body).expect("an answer")[0].title.len() <= MOST_WORDS, "{piece}");
+        }
+        let long = format!("<a class=\"result__a\" href=\"https://a.test/\">{}é</a>", "y".repeat(MOST_INNER - 1));
+        assert_eq!(duckduckgo(&long).expect("a page"), [found("", "https://a.test/", "")]);
     }
 
     proptest! {
