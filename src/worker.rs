@@ -202,17 +202,7 @@ impl Worker {
             let wait = if self.halt.is_on() { LOOK_AROUND } else { wait };
             tokio::select! {
                 // A wake-up that came during the query is kept for this wait.
-                () = self.work.woken() => {
-                    look = true;
-                    // An owner's answer may have ended the parking of a suspect. Never later than planned: many wake-ups
-                    // must not put it off.
-                    if suspects_left
-                        && next_try > now
-                        && let (true, at) = self.next_suspect(now, proved).await
-                    {
-                        next_try = next_try.min(at);
-                    }
-                }
+                () = self.work.woken() => look = true,
                 Some(ended) = tasks.join_next_with_id() => {
                     // What waits in the session of a turn that ended has a wake-up of its own.
                     let id = ended.map_or_else(|error| error.id(), |(id, ())| id);

@@ -305,10 +305,15 @@ impl Write for Park {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         let session = session::fence(tx, &self.lease).await?;
-        sqlx::query("UPDATE inbox INDEXED BY inbox_open SET state = 0 WHERE session = $1 AND state < 2 AND state = 1")
-            .bind(session)
-            .execute(&mut *tx.conn)
-            .await?;
+        // What got as far as a question is no suspect any more: it goes on when it is answered, beside all others, and not
+        // when suspects are looked for again.
+        sqlx::query(
+            "UPDATE inbox INDEXED BY inbox_open SET state = 0, suspect = 0, crashes = 0
+             WHERE session = $1 AND state < 2 AND state = 1",
+        )
+        .bind(session)
+        .execute(&mut *tx.conn)
+        .await?;
         session::free(tx, session, self.until, true).await
     }
 }
