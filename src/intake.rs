@@ -609,8 +609,9 @@ impl Intake {
     async fn decide(&self, command: &Command, asked: &Asking<'_>) -> Result<String, StoreError> {
         let Asking { entry, event, role, rights, lang } = *asked;
         if role != Role::Owner || event.trust == Trust::Relayed {
-            // Whoever tries on and on is told once an hour: an answer each would be theirs to order.
-            if !self.refused.first(&ledger::sender_key(event), self.clock.monotonic()) {
+            // Whoever tries on and on is told once an hour of each command: an answer each would be theirs to order.
+            let which = format!("{} {:?}", ledger::sender_key(event), std::mem::discriminant(command));
+            if !self.refused.first(&which, self.clock.monotonic()) {
                 return Ok(String::new());
             }
             let by_pairing = rights.paired == Some(Role::Owner) && event.conversation.kind == ConversationKind::Group;
