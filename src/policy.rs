@@ -110,6 +110,8 @@ pub enum Asks {
     Never,
     /// In a turn that holds other people's words: they may be whose wish it is.
     Outside,
+    /// In such a turn, and whenever anybody but an owner asks: it steers the owner's own turns.
+    Steers,
     /// Each time.
     Always,
 }
@@ -200,7 +202,8 @@ pub fn decide<'a>(
     }
     match (terms.asks, holds) {
         (Asks::Always, _) => Verdict::Ask(AskWhy::Always),
-        (Asks::Outside, Holds::Outside) => Verdict::Ask(AskWhy::Outside),
+        (Asks::Steers, _) if asker.role < Role::Owner => Verdict::Ask(AskWhy::Outside),
+        (Asks::Outside | Asks::Steers, Holds::Outside) => Verdict::Ask(AskWhy::Outside),
         _ => Verdict::Allow,
     }
 }
@@ -480,5 +483,27 @@ mod tests {
         assert!(matches(b"*", b"") && matches(b"**", b"x") && !matches(b"", b"x"));
         let long = "a".repeat(64);
         assert!(!matches("*a".repeat(40).as_bytes(), format!("{long}b").as_bytes()));
+    }
+
+    #[test]
+    fn row_13_what_steers_the_owners_turns_is_the_owners_to_change() {
+        let terms = Terms::of(Effect::Idempotent).asks(Asks::Steers);
+        let as_role = |role, holds| decide(Asker { role, direct: true }, "write", terms, holds, []);
+        assert_eq!(as_role(Role::Owner, Holds::Own), Verdict::Allow);
+        assert_eq!(as_role(Role::Owner, Holds::Outside), Verdict::Ask(AskWhy::Outside));
+        assert_eq!(as_role(Role::Trusted, Holds::Own), Verdict::Ask(AskWhy::Outside));
+        assert_eq!(as_role(Role::Member, Holds::Own), Verdict::Deny);
+        for (path, asks) in [
+            ("notes.txt", Asks::Never),
+            ("memory/2026-12-01.md", Asks::Outside),
+            ("SOUL.md", Asks::Steers),
+            ("./Agents.MD", Asks::Steers),
+            ("skills/trap/SKILL.md", Asks::Steers),
+            ("/srv/bot/workspace/HEARTBEAT.md", Asks::Steers),
+            ("a/../SOUL.md", Asks::Steers),
+            ("~/x", Asks::Steers),
+        ] {
+            assert_eq!(crate::tools::asks_before_writing(path), asks, "{path}");
+        }
     }
 }

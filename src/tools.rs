@@ -283,14 +283,18 @@ fn runs_what_it_is_told(name: &str) -> bool {
     NAMES.contains(&bare) || begins.iter().any(|begin| bare.starts_with(begin))
 }
 
-/// Whether a path of the workspace steers later turns: what every prompt holds, notes, skills.
-pub(crate) fn steers(path: &str) -> bool {
+/// Who is asked before a path of the workspace is written: what every prompt holds and skills steer everybody's later turns,
+/// notes those that find them.
+pub(crate) fn asks_before_writing(path: &str) -> Asks {
     const FILES: [&str; 8] =
         ["agents.md", "soul.md", "identity.md", "user.md", "tools.md", "heartbeat.md", "memory.md", "bootstrap.md"];
     let path = path.replace('\\', "/").to_lowercase();
-    let mut parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
+    let parts = || path.split('/').filter(|part| !part.is_empty() && *part != ".");
     // An absolute path or one that climbs may lead there: better asked once too often.
-    parts.any(|part| FILES.contains(&part) || matches!(part, "memory" | "skills" | "..")) || path.starts_with('~')
+    if parts().any(|part| FILES.contains(&part) || matches!(part, "skills" | "..")) || path.starts_with('~') {
+        return Asks::Steers;
+    }
+    if parts().any(|part| part == "memory") { Asks::Outside } else { Asks::Never }
 }
 
 /// For whom a call runs.

@@ -205,7 +205,7 @@ async fn when_the_day_is_used_up_nobody_is_asked_to_hear() {
     let model = ModelServer::start(|ask: &Ask| text(ask.said())).await;
     let section = Bridge::section(&receiver.lines());
     // The first message's request alone is more than the day has.
-    let budget = "[limits.budget]\nday_tokens = 10";
+    let budget = "[limits.budget]\nday_tokens = 5";
     let gateway = Gateway::start(&format!("{}\n{}\n{section}\n{budget}", model.section(), audio.sections())).await;
     Bridge::to(&gateway).accepted(&voice_message("m1", "listen", &recording("one"))).await;
     receiver.answer_to("m1").await;

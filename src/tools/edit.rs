@@ -59,7 +59,7 @@ impl Tool for EditFile {
 
     fn asks(&self, args: &Value) -> Asks {
         let path = args["path"].as_str().unwrap_or_default();
-        if super::steers(path) { Asks::Outside } else { Asks::Never }
+        super::asks_before_writing(path)
     }
 
     async fn call(&self, args: Value, ctx: &ToolContext) -> Result<ToolOutput, ToolError> {
