@@ -1436,7 +1436,7 @@ impl Drive<'_> {
                 self.turn.tool_finished(&call.call_id, Err(why.clone()));
                 // A tool that gave up because the turn was stopped failed at nothing: the turn ends as stopped.
                 if !self.control.stop.is_cancelled() {
-                    self.turn.fail(FailReason::Ended(channel_api::Said::new(why.as_str(), why.as_str())));
+                    self.turn.fail(FailReason::Ended(lang::both(|_| why.clone())));
                 }
             }
         }

@@ -217,8 +217,8 @@ impl Chats {
         Ok(chat.filter(|chat| self.role(&chat.place).is_ok()))
     }
 
-    /// Whether words may be sent to a chat now: whoever wrote there may still write, and somebody gets them. A group is not shut because of one of
-    /// its members.
+    /// Whether words may be sent to a chat now: whoever wrote there may still write, and somebody gets them. A group is not
+    /// shut because of one of its members.
     ///
     /// # Errors
     /// Why not.

@@ -432,7 +432,7 @@ impl Compaction<'_> {
                     }
                 }
                 Ended::Failed(why) => return Ok(Err(why)),
-                Ended::Notice(why) => return Ok(Err(Said::new(why.as_str(), why.as_str()))),
+                Ended::Notice(why) => return Ok(Err(lang::both(|_| why.clone()))),
                 Ended::Stopped | Ended::Silent(_) => return Ok(Err(lang::both(lang::stopped))),
             }
         }
@@ -468,7 +468,7 @@ impl Compaction<'_> {
         (drive.purpose, drive.usage, drive.outside) = ("compact", self.usage, self.outside);
         drive.tally = Tally { tokens: self.usage.total(), costs: self.costs.clone() };
         match drive.finish_turn().await {
-            Err(RunError::Retry(why, _)) => Ok(self.ended(Ended::Failed(Said::new(why.as_str(), why.as_str())), None)),
+            Err(RunError::Retry(why, _)) => Ok(self.ended(Ended::Failed(lang::both(|_| why.clone())), None)),
             run => run,
         }
     }
